@@ -336,7 +336,7 @@ def test_the_text_of_a_kernel_is_written_once(monkeypatch: pytest.MonkeyPatch) -
     for _ in range(3):
         launched.clear()
 
-        def fused(xp: ModuleType, graph: Any, step: Fused, slots: Any, library: Any, run: Any = None) -> dict[str, Any]:
+        def fused(xp: ModuleType, graph: Any, step: Fused, slots: Any, library: Any, run: Any = None, *_: Any):
             execute_fused(xp, graph, step, slots, library, launch)
             return execute_fused(xp, graph, step, slots, library)
 

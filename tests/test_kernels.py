@@ -88,6 +88,9 @@ class Replay:
         self.local: np.ndarray | None = None
         self.combine = Combine.SUM
 
+    def all_reduce_together(self, arrays: list[np.ndarray], combine: Combine) -> list[np.ndarray]:
+        return [self.all_reduce(a, combine) for a in arrays]
+
     def all_reduce(self, array: np.ndarray, combine: Combine) -> np.ndarray:
         assert array.flags.c_contiguous
         self.calls += 1

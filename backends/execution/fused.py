@@ -15,7 +15,7 @@ On a GPU: one generated kernel (`backends.cuda`), where the chain has one; other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from types import ModuleType
@@ -26,8 +26,9 @@ from ...models.program.operators import NodeKind
 from ..cuda import Kernel, KernelTextError
 from ..cuda.group import Launch, launches
 from ..kernels import Array, Block
-from ..kernels.blocks import align, view
+from ..kernels.blocks import align, spread, view
 from ..kernels.library import Library
+from ..kernels.moments import Kept
 from ..lowering.program import Compute, Fused
 
 CHUNK: Final = 1 << 17
@@ -41,6 +42,10 @@ Run = Callable[[Kernel, Sequence[Array]], None]
 """Launches a generated kernel."""
 
 
+_Twin = tuple[str, Hashable, tuple[Hashable, ...]]
+"""Function, attributes and where the operands are."""
+
+
 class MemberError(RuntimeError):
     """Member number `member` of a fused instruction failed; the reason is its cause."""
 
@@ -50,9 +55,16 @@ class MemberError(RuntimeError):
 
 
 def execute_fused(
-    xp: ModuleType, graph: Graph, step: Fused, slots: Mapping[str, Array], library: Library, run: Run | None = None
+    xp: ModuleType,
+    graph: Graph,
+    step: Fused,
+    slots: Mapping[str, Array],
+    library: Library,
+    run: Run | None = None,
+    moments: dict[str, Kept] | None = None,
 ) -> dict[str, Array]:
     """The results by slot.  `run` launches generated kernels on arrays of `xp`; without it, chunk by chunk.
+    `moments`: what normalisations share, which generated kernels do not.
 
     Raises `MemberError`.
     """
@@ -61,7 +73,7 @@ def execute_fused(
     if run is not None:
         found = _generated(xp, graph, step, boxes, slots, library, run)
     else:
-        found = _chunked(xp, graph, step, boxes, slots, library, wanted)
+        found = _chunked(xp, graph, step, boxes, slots, library, wanted, {} if moments is None else moments)
     return {slot: found[k] for slot, k in step.results}
 
 
@@ -73,6 +85,7 @@ def _chunked(
     slots: Mapping[str, Array],
     library: Library,
     wanted: Sequence[int],
+    moments: dict[str, Kept],
 ) -> dict[int, Array]:
     out_axes = [graph.operators[m.operator].output.axes for m in step.members]
     whole = tuple(boxes[0][a] for a in out_axes[0])
@@ -80,20 +93,21 @@ def _chunked(
         axes.index(a) for m, axes in zip(step.members, out_axes, strict=True) for a in graph.operators[m.operator].over
     }
     parts = [whole] if library.passes else list(chunks(whole, fixed, CHUNK * (2 if fixed else 1)))
-    if len(parts) == 1:
-        values = _members(xp, graph, step, boxes, slots, library, whole, {})
-        return {k: values[k] for k in wanted}
+    if len(parts) == 1 and not library.passes:
+        return _members(xp, graph, step, boxes, slots, library, whole, {}, wanted, moments)
     views = {
         k: _views(xp, graph, m, box, slots, dict(step.links))
         for k, (m, box) in enumerate(zip(step.members, boxes, strict=True))
         if graph.operators[m.operator].kind is NodeKind.MAP
         and graph.operators[m.operator].function in library.functions
     }
+    if len(parts) == 1:
+        return _members(xp, graph, step, boxes, slots, library, whole, views, wanted, moments)
     results: dict[int, Array] = {}
     for part in parts:
         where = tuple(slice(lo - low, hi - low) for (lo, hi), (low, _) in zip(part, whole, strict=True))
         cut = {k: [None if v is None else _part(v, where) for v in each] for k, each in views.items()}
-        values = _members(xp, graph, step, boxes, slots, library, part, cut)
+        values = _members(xp, graph, step, boxes, slots, library, part, cut, wanted, moments)
         for k in wanted:
             if k not in results:
                 results[k] = _destination(xp, step, slots, whole, values[k])
@@ -161,12 +175,18 @@ def _members(
     library: Library,
     part: Sequence[tuple[int, int]],
     cut: Mapping[int, Sequence[Array | None]],
-) -> list[Array]:
-    """Every member's value on a part of the output box; `cut`: operands of map members there, where they are
-    prepared.
+    wanted: Sequence[int],
+    moments: dict[str, Kept],
+) -> dict[int, Array]:
+    """The values of the members `wanted` on a part of the output box, in memory of their own; `cut`: operands of map
+    members there, where they are prepared.
+
+    Such a member computes nothing where an earlier one has the same function of the same memory, and its value stays
+    as small as its operands.  A value is forgotten behind its last reader: the next one gets its memory, in cache.
     """
-    linked, values = dict(step.links), list[Array]()
+    linked, values, twins = dict(step.links), dict[int, Array](), dict[_Twin, Array]()
     low, shape = tuple(lo for lo, _ in part), tuple(hi - lo for lo, hi in part)
+    last = {linked[slot]: k for k, m in enumerate(step.members) for slot, _ in m.operands if slot in linked}
     for k, (member, box) in enumerate(zip(step.members, boxes, strict=True)):
         op = graph.operators[member.operator]
         try:
@@ -175,18 +195,43 @@ def _members(
                     values[linked[slot]] if have is None else have
                     for (slot, _), have in zip(member.operands, cut[k], strict=True)
                 ]
-                value: Array = library.functions[op.function](xp, given, op)
-                values.append(value if value.shape == shape else xp.broadcast_to(value, shape))
-                continue
-            here = {**box, **dict(zip(op.output.axes, part, strict=True))}
-            blocks = [
-                Block(values[linked[slot]], low) if slot in linked else Block(slots[slot], origin)
-                for slot, origin in member.operands
-            ]
-            values.append(library.execute(xp, op, graph, here, blocks))
+                key = op.function, op.attributes, tuple(map(_memory, given))
+                if key not in twins:
+                    twins[key] = library.functions[op.function](xp, given, op)
+                values[k] = twins[key]
+            else:
+                here = {**box, **dict(zip(op.output.axes, part, strict=True))}
+                blocks = [
+                    Block(xp.broadcast_to(values[linked[slot]], shape), low)
+                    if slot in linked
+                    else Block(slots[slot], origin)
+                    for slot, origin in member.operands
+                ]
+                values[k] = library.execute(xp, op, graph, here, blocks, None, kept_for(moments, member))
         except Exception as e:
             raise MemberError(k, e) from e
-    return values
+        for j in [j for j, reader in last.items() if reader == k and j not in wanted]:
+            gone = _memory(values[j]) if cut else None
+            del values[j]
+            twins = {key: value for key, value in twins.items() if gone not in key[2] and _memory(value) != gone}
+    given = [v for each in cut.values() for v in each if v is not None]
+    out = dict[int, Array]()
+    for k in wanted:
+        value = spread(xp, values[k], shape)
+        shared = cut and any(xp.may_share_memory(value, other) for other in (*given, *out.values()))
+        out[k] = value.copy() if shared else value
+    return out
+
+
+def _memory(array: Array) -> Hashable:
+    """Where the numbers of an array are that lives: two of the same are one."""
+    found = array.__array_interface__
+    return found["data"], array.shape, array.strides, array.dtype.str
+
+
+def kept_for(moments: dict[str, Kept], step: Compute) -> Kept | None:
+    """Where a step finds or leaves its moments; None where it shares none."""
+    return None if step.moments is None else moments.setdefault(step.moments, Kept())
 
 
 def chunks(whole: Sequence[tuple[int, int]], fixed: set[int], most: int) -> Iterator[tuple[tuple[int, int], ...]]:
@@ -230,7 +275,7 @@ def _generated(
             results.update(launch.results)
         return results
     except KernelTextError:
-        return dict(enumerate(_members(xp, graph, step, boxes, slots, library, whole, {})))
+        return _members(xp, graph, step, boxes, slots, library, whole, {}, range(len(boxes)), {})
 
 
 def alone(step: Compute) -> Fused:

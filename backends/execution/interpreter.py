@@ -5,9 +5,8 @@ Errors leave as `RankError`, which names the rank, the instruction (the operator
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from types import ModuleType
 from typing import assert_never
 
@@ -18,14 +17,16 @@ from ..cuda import device
 from ..cuda.events import EventRecorder
 from ..kernels import Array, Block, execute_stored, execute_unrounded, round_to
 from ..kernels.library import Library
+from ..kernels.moments import Kept
 from ..lowering.program import Compute, Finish, Free, Fused, Instruction, Load, Move, Program, Start
 from ..trace import Recorder
 from ..transport import Transport, TransportError
-from .fused import MemberError, Run, execute_fused
+from ..transport.requests import Steps
+from .fused import MemberError, Run, execute_fused, kept_for
 from .libraries import library_of
 from .live import Meter, alone
 from .progress import Table
-from .steps import Flight, reduce, reshard, reshard_steps, sides
+from .steps import Flight, carry_together, reduction, reshard, reshard_steps, sides
 
 Source = Callable[[str, Box], Array]
 """Gives the part `box` of an input or parameter, in digit shape."""
@@ -50,13 +51,19 @@ class Statistics:
 
     def all_reduce(self, array: Array, combine: Combine) -> Array:
         """Combination of `array` over the ranks that share the `over` axes."""
-        if not self._steps or self._steps[0].combine is not combine:
-            raise TransportError(f"statistic {combine.value} was not planned")
-        step = self._steps.pop(0)
-        tile = step.tiles[self._transport.rank]
-        return reduce(self._xp, self._transport, step, self._hierarchy, array.reshape(sides(tile)), tile).reshape(
-            array.shape
-        )
+        return self.all_reduce_together([array], combine)[0]
+
+    def all_reduce_together(self, arrays: Sequence[Array], combine: Combine) -> list[Array]:
+        """Of several statistics that are known at the same time."""
+        rank, under_way = self._transport.rank, list[Steps]()
+        for array in arrays:
+            if not self._steps or self._steps[0].combine is not combine:
+                raise TransportError(f"statistic {combine.value} was not planned")
+            step = self._steps.pop(0)
+            tile = step.tiles[rank]
+            under_way.append(reduction(self._xp, rank, step, self._hierarchy, array.reshape(sides(tile)), tile))
+        found = carry_together(self._xp, self._transport, under_way)
+        return [part.reshape(array.shape) for part, array in zip(found, arrays, strict=True)]
 
 
 def move_label(movement: int) -> str:
@@ -100,6 +107,8 @@ class _Rank:
     exact: dict[str, Array] = field(default_factory=dict)
     """Slots whose reader rounds them: what it reads in their place (a fused kernel has it in registers)."""
     flights: dict[int, tuple[Flight, float]] = field(default_factory=dict)
+    moments: dict[str, Kept] = field(default_factory=dict)
+    """What normalisations share within the step."""
 
 
 def run_rank(
@@ -193,7 +202,9 @@ def _step(state: _Rank, instruction: Instruction) -> None:
             slots[instruction.slot] = alone(_compute(state, instruction))
         case Fused():
             kind = "compute"
-            slots.update(execute_fused(xp, program.graph, instruction, slots, state.library, state.launch))
+            slots.update(
+                execute_fused(xp, program.graph, instruction, slots, state.library, state.launch, state.moments)
+            )
         case Free(slot=slot):
             del slots[slot]
             state.exact.pop(slot, None)
@@ -206,7 +217,6 @@ def _step(state: _Rank, instruction: Instruction) -> None:
 def _compute(state: _Rank, step: Compute) -> Array:
     program, transport, xp = state.program, state.transport, state.xp
     graph, one = program.graph, state.library.execute
-    run = partial(execute_stored, run=one) if program.stored else one
     op = graph.operators[step.operator]
     box = {a.name: interval for a, interval in zip(op.axes, step.box, strict=True)}
     blocks = [Block(state.exact.get(slot, state.slots[slot]), origin) for slot, origin in step.operands]
@@ -214,7 +224,10 @@ def _compute(state: _Rank, step: Compute) -> Array:
         exact = execute_unrounded(xp, op, graph, box, blocks, run=one)
         state.exact[step.slot] = exact
         return round_to(xp, exact, graph.tensor(op.output.tensor).dtype)
-    if not step.statistics:
-        return run(xp, op, graph, box, blocks)
-    transport.account(statistics_label(op.name))
-    return run(xp, op, graph, box, blocks, Statistics(xp, transport, step.statistics, program.hierarchy))
+    reducer = None
+    if step.statistics:
+        transport.account(statistics_label(op.name))
+        reducer = Statistics(xp, transport, step.statistics, program.hierarchy)
+    if program.stored:
+        return execute_stored(xp, op, graph, box, blocks, reducer, one)
+    return one(xp, op, graph, box, blocks, reducer, kept_for(state.moments, step))

@@ -31,6 +31,7 @@ from ...models.layout.submesh import Submesh
 from ...models.program.graph import Graph
 from ..kernels import Array
 from ..lowering.fusion import fuse
+from ..lowering.moments import share_moments
 from ..lowering.overlap import overlap
 from ..lowering.program import Program, lower
 from . import consent, progress, segments
@@ -81,6 +82,7 @@ class Job:
 def build_program(graph: Graph, hierarchy: tuple[int, ...], choices: Choices, options: Options) -> Program:
     """The program of all ranks, with the passes that the options ask for."""
     program = replace(lower(graph, hierarchy, choices), stored=options.stored, library=options.library)
+    program = share_moments(program)
     program = fuse(program) if options.fuse and not options.stored else program
     return overlap(program) if options.overlap else program
 

@@ -20,6 +20,7 @@ starts them and finishes them later.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from itertools import accumulate, pairwise, product
 from math import prod
 from types import ModuleType
@@ -33,7 +34,19 @@ from ..kernels import Array
 from ..transport import Pending, Transport, TransportError, carry_out
 from ..transport.patterns import patterns
 from ..transport.received import is_even, portion
-from ..transport.requests import AllGather, AllReduce, Exchanged, ReduceScatter, Steps, array_of, parts_of
+from ..transport.requests import (
+    AllGather,
+    AllReduce,
+    Exchanged,
+    ReduceScatter,
+    Request,
+    Result,
+    Steps,
+    apart,
+    array_of,
+    as_one,
+    parts_of,
+)
 
 
 def volume(box: Box) -> int:
@@ -88,6 +101,26 @@ def carry(transport: Transport, steps: Steps) -> Array:
             request = steps.send({} if request is None else carry_out(transport, request))
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
+
+
+def carry_together(xp: ModuleType, transport: Transport, several: Sequence[Steps]) -> list[Array]:
+    """`carry` of each, side by side: what all of them ask for at the same time is one message where it can be."""
+    blocks, answers = dict[int, Array](), dict[int, Result | None](dict.fromkeys(range(len(several))))
+    while answers:
+        requests = dict[int, Request | None]()
+        for k, answer in answers.items():
+            try:
+                requests[k] = next(several[k]) if answer is None else several[k].send(answer)
+            except StopIteration as done:
+                blocks[k] = done.value
+        asked = [r for r in requests.values() if r is not None]
+        joined = as_one(xp, asked) if len(asked) == len(requests) > 1 else None
+        if joined is not None:
+            parts = apart(array_of(carry_out(transport, joined)), asked)
+            answers = dict(zip(requests, parts, strict=True))
+        else:
+            answers = {k: {} if r is None else carry_out(transport, r) for k, r in requests.items()}
+    return [blocks[k] for k in range(len(several))]
 
 
 LOOK_S = 50e-6
@@ -246,15 +279,10 @@ def _held(xp: ModuleType, box: Box, source: tuple[Array, Box], target: tuple[Arr
     return out
 
 
-def reduce(
-    xp: ModuleType, transport: Transport, step: Reduction, hierarchy: tuple[int, ...], array: Array, box: Box
-) -> Array:
-    """This rank's tile, combined over its group.  `array` is its partial block of `box`."""
-    return carry(transport, reduction(xp, transport.rank, step, hierarchy, array, box))
-
-
 def reduction(xp: ModuleType, rank: int, step: Reduction, hierarchy: tuple[int, ...], array: Array, box: Box) -> Steps:
-    """The requests of `reduce` and, at the end, the tile."""
+    """The requests of a reduction and, at the end, this rank's tile, combined over its group.  `array`: its partial
+    block of `box`.
+    """
     tile = step.tiles[rank]
     levels = sorted({d.level for d in step.digits})
     members = group_of(rank, list(step.digits), hierarchy)

@@ -180,6 +180,9 @@ def operator_key(op: Operator, graph: Graph, boxes: Sequence[Mapping[str, tuple[
 class _Alone:
     """Statistics of a rank's own box: exchanging them is a term of its own in the cost model."""
 
+    def all_reduce_together(self, arrays: Sequence[Array], combine: Combine) -> list[Array]:
+        return list(arrays)
+
     def all_reduce(self, array: Array, combine: Combine) -> Array:
         """The array."""
         return array

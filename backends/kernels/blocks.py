@@ -47,6 +47,9 @@ class StatisticsReducer(Protocol):
     def all_reduce(self, array: Array, combine: Combine) -> Array:
         """The combination of `array` over all ranks of the group; same shape and element type, C order."""
 
+    def all_reduce_together(self, arrays: Sequence[Array], combine: Combine) -> list[Array]:
+        """The combination of each, in as few messages as they allow."""
+
 
 @dataclass(frozen=True)
 class Block:

@@ -152,6 +152,10 @@ def pair(xp: ModuleType, left: Factor, right: Factor, kept: set[str], out: Seque
     both = [a for a in left[0] if a in right[0]]
     batch, summed = [a for a in both if a in kept], [a for a in both if a not in kept]
     rows, columns = [a for a in left[0] if a not in both], [a for a in right[0] if a not in both]
+    if batch and summed and not rows and not columns and _is_dense(left, right, summed):
+        number = {a: k for k, a in enumerate(sizes)}
+        operands = [x for axes, array in (left, right) for x in (array, [number[a] for a in axes])]
+        return tuple(batch), xp.einsum(*operands, [number[a] for a in batch])
     if not summed:
         axes = (*batch, *rows, *columns)
         return axes, align(left[1], left[0], axes) * align(right[1], right[0], axes)
@@ -173,6 +177,15 @@ def pair(xp: ModuleType, left: Factor, right: Factor, kept: set[str], out: Seque
     axes = (*batch, *rows, *columns)
     product = xp.matmul(_matrix(left, batch, rows, summed), _matrix(right, batch, summed, columns))
     return axes, product.reshape(tuple(sizes[a] for a in axes))
+
+
+def _is_dense(left: Factor, right: Factor, summed: Sequence[str]) -> bool:
+    """Both factors are real and have one summed axis last, dense: sums of products in place (`einsum`) then take half
+    the time of matrix products of one row and one column, for which both are transposed first.
+    """
+    real = left[1].dtype == right[1].dtype and left[1].dtype.kind == "f"
+    dense = all(array.size and array.strides[-1] == array.itemsize for _, array in (left, right))
+    return real and dense and left[0][-1] == right[0][-1] and left[0][-1] in summed
 
 
 def _lead(out: Sequence[str], mine: Sequence[str], its: Sequence[str]) -> tuple[str, ...]:

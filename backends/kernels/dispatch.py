@@ -21,6 +21,7 @@ from .epilogue import fused_product
 from .gradient_maps import GRADIENT_MAPS
 from .gradients import GRADIENTS, gradient
 from .grouped import grouped_product
+from .moments import Kept
 from .movement import copy, gather, iota
 from .programs import constant, opaque, update
 from .reductions import normalise, reduce, window
@@ -36,12 +37,14 @@ def execute(
     box: Box,
     operands: Sequence[Block],
     collectives: StatisticsReducer | None = None,
+    kept: Kept | None = None,
 ) -> Array:
     """The output block of `op` for an iteration box: shape = lengths of the box along the output axes, C order.
 
     `operands` are blocks in argument order, each holding what the box touches; what lies outside a tensor is padding
     (nothing for max_pool, else zero).  `collectives` serves normalise operators whose `over` axes are split; it is
-    called equally often on every rank, also for empty boxes.  The result shares no memory with the operands.
+    called equally often on every rank, also for empty boxes.  `kept`: moments that operators share.  The result shares
+    no memory with the operands.
 
     Raises `KernelError` naming the operator: a block too small, a missing axis, an attribute of the wrong type.
 
@@ -65,7 +68,7 @@ def execute(
         a.name: box[a.name] if box[a.name][0] < box[a.name][1] else (box[a.name][0], box[a.name][0]) for a in op.axes
     }
     if op.function in GRADIENTS:
-        return _own(xp, gradient(xp, op, graph, exact, operands, collectives), operands)
+        return _own(xp, gradient(Task(xp, op, graph, exact, operands, collectives, kept)), operands)
     match op.kind:
         case NodeKind.CONTRACT if op.function == FUSED:
             result = fused_product(Task(xp, op, graph, exact, operands, collectives))
@@ -76,7 +79,7 @@ def execute(
         case NodeKind.REDUCE:
             result = reduce(xp, op, graph, exact, operands)
         case NodeKind.NORMALISE:
-            result = normalise(xp, op, graph, exact, operands, collectives)
+            result = normalise(Task(xp, op, graph, exact, operands, collectives, kept))
         case NodeKind.WINDOW:
             result = window(xp, op, graph, exact, operands)
         case NodeKind.GATHER:

@@ -19,21 +19,20 @@ copy_gradient: element o of g goes to index  terms o + offset  of the dimensions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from math import prod
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Final
 
-from ...models.program.graph import Graph
 from ...models.program.index import Combine
-from ...models.program.operators import Operator
 from .attention import ATTENTION_GRADIENTS
-from .blocks import Array, Block, KernelError, StatisticsReducer, align, fold, lengths, spread
+from .blocks import Array, KernelError, align, fold, lengths, spread
 from .contract import contract
 from .elementwise import number
 from .gradient_windows import average_pool_gradient, local_response_gradient, max_pool_gradient, strided_gradient
+from .moments import centres, moments_of
 from .scatter import scatter
 from .task import Task
 
@@ -58,19 +57,24 @@ def _product_sum(t: Task) -> Array:
 
 def _statistics(t: Task) -> Callable[[Array], Array]:
     """The sum over the `over` axes, all-reduced where the box holds part of them; axes are kept at length 1."""
+    sums = _several_statistics(t)
+    return lambda array: sums([array])[0]
+
+
+def _several_statistics(t: Task) -> Callable[[list[Array]], list[Array]]:
+    """`_statistics` of several arrays at once: they travel together."""
     out = t.op.output.axes
     dims = tuple(out.index(a) for a in t.op.over)
-    whole = all(t.box[a] == (0, t.op.axis(a).extent) for a in t.op.over)
-    if not whole and not t.idle and t.collectives is None:
+    if not t.whole and not t.idle and t.collectives is None:
         raise KernelError(t.place, f"the box holds part of {', '.join(t.op.over)}: a reducer of statistics is needed")
 
-    def total(array: Array) -> Array:
-        local = fold(t.xp, t.xp.broadcast_to(array, t.shape), dims, Combine.SUM, keepdims=True)
-        return (
-            local if t.collectives is None else t.collectives.all_reduce(spread(t.xp, local, local.shape), Combine.SUM)
-        )
+    def totals(arrays: list[Array]) -> list[Array]:
+        local = [fold(t.xp, t.xp.broadcast_to(a, t.shape), dims, Combine.SUM, keepdims=True) for a in arrays]
+        if t.collectives is None:
+            return local
+        return t.collectives.all_reduce_together([spread(t.xp, a, a.shape) for a in local], Combine.SUM)
 
-    return total
+    return totals
 
 
 def _softmax(t: Task) -> Array:
@@ -84,15 +88,26 @@ def _log_softmax(t: Task) -> Array:
 
 
 def _norm(t: Task) -> Array:
-    total, g, x = _statistics(t), t.operand(0), t.operand(1)
-    n = prod(t.op.axis(a).extent for a in t.op.over)
-    centring = t.op.function == "layer_norm_gradient"
-    centred = x - total(x) / n if centring else x
-    inverse = 1 / t.xp.sqrt(total(centred * centred) / n + number(t.op, "epsilon", 1e-5))
-    normal = centred * inverse
-    h = g * t.operand(2) if len(t.op.inputs) > 2 else g
-    shifted = h - total(h) / n if centring else h
-    return (shifted - normal * total(h * normal) / n) * inverse  # type: ignore[no-any-return]
+    total, g, x = _statistics(t), t.operand(0), t.xp.broadcast_to(t.operand(1), t.shape)
+    n, centring = prod(t.op.axis(a).extent for a in t.op.over), centres(t.op.function)
+    moments = t.moments
+    if moments is None:
+        moments, centred = moments_of(t.xp, x, total, n, number(t.op, "epsilon", 1e-5), centring)
+        t.keep(moments)
+    else:
+        centred = x if moments.mean is None else x - moments.mean
+    inverse, normal = moments.inverse, centred * moments.inverse
+    weight = t.operand(2) if len(t.op.inputs) > 2 else None
+    over = [t.op.output.axes.index(a) for a in t.op.over]
+    if weight is not None and all(weight.shape[d] == 1 for d in over):  # constant in the sums
+        inverse = inverse * weight
+    elif weight is not None:
+        g = g * weight
+    sums = [s / n for s in _several_statistics(t)([g, g * normal] if centring else [g * normal])]
+    normal *= -sums[-1]
+    normal += g - sums[0] if centring else g
+    normal *= inverse
+    return normal
 
 
 def _extreme(t: Task) -> Array:
@@ -168,14 +183,6 @@ GRADIENTS: Final = MappingProxyType[str, Callable[[Task], Array]](
 """Function -> kernel."""
 
 
-def gradient(
-    xp: ModuleType,
-    op: Operator,
-    graph: Graph,
-    box: dict[str, tuple[int, int]],
-    operands: Sequence[Block],
-    collectives: StatisticsReducer | None,
-) -> Array:
+def gradient(task: Task) -> Array:
     """The output block of a gradient function; see `dispatch.execute`."""
-    task = Task(xp, op, graph, box, operands, collectives)
-    return spread(xp, GRADIENTS[op.function](task), task.shape)
+    return spread(task.xp, GRADIENTS[task.op.function](task), task.shape)

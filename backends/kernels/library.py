@@ -13,6 +13,7 @@ from .blocks import Array, Block, Box, StatisticsReducer
 from .dispatch import execute
 from .elementwise import MAPS, Elementwise
 from .gradient_maps import GRADIENT_MAPS
+from .moments import Kept
 
 
 class Execute(Protocol):
@@ -26,6 +27,7 @@ class Execute(Protocol):
         box: Box,
         operands: Sequence[Block],
         collectives: StatisticsReducer | None = None,
+        kept: Kept | None = None,
         /,
     ) -> Array:
         """The output block."""

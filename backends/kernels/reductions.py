@@ -33,7 +33,6 @@ from .blocks import (
     Array,
     Block,
     KernelError,
-    StatisticsReducer,
     align,
     execution_dtype,
     fold,
@@ -43,6 +42,8 @@ from .blocks import (
     view,
 )
 from .elementwise import in_type_of, number
+from .moments import centres, moments_of
+from .task import Task
 
 _COMBINES = {"sum": Combine.SUM, "max": Combine.MAX, "min": Combine.MIN}
 
@@ -83,28 +84,20 @@ def reduce(
     return spread(xp, result, shape)
 
 
-def normalise(
-    xp: ModuleType,
-    op: Operator,
-    graph: Graph,
-    box: dict[str, tuple[int, int]],
-    operands: Sequence[Block],
-    collectives: StatisticsReducer | None,
-) -> Array:
-    """A row of the table above.  Calls `collectives` once per statistic, on arrays with the `over` axes at length 1."""
-    out, shape = op.output.axes, lengths(box, op.output.axes)
-    whole = all(box[a] == (0, op.axis(a).extent) for a in op.over)
+def normalise(t: Task) -> Array:
+    """A row of the table above.  Calls `collectives` once per statistic, on arrays with the `over` axes at length 1;
+    not for moments that are kept.
+    """
+    xp, op, shape, collectives = t.xp, t.op, t.shape, t.collectives
     if not op.spec.statistics:
-        return _along(xp, op, graph, box, operands, whole)
-    if not whole and collectives is None:
+        return _along(xp, op, t.graph, t.box, t.operands, t.whole)
+    moments = t.moments
+    if not t.whole and collectives is None and moments is None:
         if 0 in shape:  # a rank outside of the view that the operator runs on
-            return xp.zeros(shape, dtype=operands[0].array.dtype)  # type: ignore[no-any-return]
-        raise KernelError(
-            f"operator {op.name!r}", f"the box holds part of {', '.join(op.over)}: a reducer of statistics is needed"
-        )
-    dims = tuple(out.index(a) for a in op.over)
-    x = align(_operand(xp, op, graph, box, operands, 0, 0), op.inputs[0].axes, out)
-    x = xp.broadcast_to(x, shape)
+            return xp.zeros(shape, dtype=t.operands[0].array.dtype)  # type: ignore[no-any-return]
+        raise KernelError(t.place, f"the box holds part of {', '.join(op.over)}: a reducer of statistics is needed")
+    dims = tuple(op.output.axes.index(a) for a in op.over)
+    x = xp.broadcast_to(t.operand(0), shape)
 
     def statistic(array: Array, combine: Combine) -> Array:
         local = fold(xp, array, dims, combine, keepdims=True)
@@ -115,12 +108,17 @@ def normalise(
         e = xp.exp(centred)
         s = statistic(e, Combine.SUM)
         return spread(xp, e / s if op.function == "softmax" else centred - xp.log(s), shape)
-    n = prod(op.axis(a).extent for a in op.over)
-    centred = x if op.function == "rms_norm" else x - statistic(x, Combine.SUM) / n
-    y = centred / xp.sqrt(statistic(centred * centred, Combine.SUM) / n + number(op, "epsilon", 1e-5))
-    for j, operation in ((1, xp.multiply), (2, xp.add)):
-        if len(op.inputs) > j:
-            y = operation(y, align(_operand(xp, op, graph, box, operands, j, 0), op.inputs[j].axes, out))
+    if moments is None:
+        n, epsilon = prod(op.axis(a).extent for a in op.over), number(op, "epsilon", 1e-5)
+        moments, centred = moments_of(xp, x, lambda a: statistic(a, Combine.SUM), n, epsilon, centres(op.function))
+        t.keep(moments)
+    else:
+        centred = x if moments.mean is None else x - moments.mean
+    gains = [t.operand(j) for j in range(1, len(op.inputs))]
+    folded = bool(gains) and all(gains[0].shape[d] == 1 for d in dims)  # of channels: one pass over x less
+    y = centred * (moments.inverse * gains.pop(0) if folded else moments.inverse)
+    for gain, operation in zip(gains, (xp.multiply, xp.add)[folded:]):
+        y = operation(y, gain, out=y) if gain.dtype == y.dtype else operation(y, gain)
     return spread(xp, y, shape)
 
 

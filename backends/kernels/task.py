@@ -9,6 +9,7 @@ from types import ModuleType
 from ...models.program.graph import Graph
 from ...models.program.operators import Operator
 from .blocks import Array, Block, KernelError, StatisticsReducer, align, cover, lengths, view
+from .moments import Kept, Moments
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Task:
     box: dict[str, tuple[int, int]]
     operands: Sequence[Block]
     collectives: StatisticsReducer | None
+    kept: Kept | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -31,6 +33,25 @@ class Task:
     def idle(self) -> bool:
         """The box is empty: the rank is outside of the view that the operator runs on, or its blocks are empty."""
         return any(low >= high for low, high in self.box.values())
+
+    @property
+    def whole(self) -> bool:
+        """The box holds all of the `over` axes."""
+        return all(self.box[a] == (0, self.op.axis(a).extent) for a in self.op.over)
+
+    @property
+    def moments(self) -> Moments | None:
+        """Those that another operator kept."""
+        return None if self.kept is None else self.kept.found.get(self._output_box)
+
+    def keep(self, moments: Moments) -> None:
+        """Leave them to the operators that share them, if any."""
+        if self.kept is not None:
+            self.kept.found[self._output_box] = moments
+
+    @property
+    def _output_box(self) -> tuple[tuple[int, int], ...]:
+        return tuple(self.box[a] for a in self.op.output.axes)
 
     @property
     def place(self) -> str:
@@ -45,11 +66,20 @@ class Task:
         )
         return align(seen, a.axes, self.op.output.axes)
 
-    def part(self, j: int) -> Array:
-        """Input j in its own dimensions: whole ones entirely, single axes as in the box."""
+    def spans(self, j: int) -> list[tuple[int, int]]:
+        """What input j is read on, in its own dimensions: from below 0, or to behind the tensor, with padding."""
         a = self.op.inputs[j]
         shape = self.graph.tensor(a.tensor).shape
-        spans = [(0, n) if i.whole else i.unclipped_interval(self.box) for i, n in zip(a.index, shape, strict=True)]
+        return [(0, n) if i.whole else i.unclipped_interval(self.box) for i, n in zip(a.index, shape, strict=True)]
+
+    def part(self, j: int, padded: bool = True) -> Array:
+        """Input j in its own dimensions: whole ones entirely, single axes as in the box; without `padded` what lies
+        inside the tensor.
+        """
+        a, spans = self.op.inputs[j], self.spans(j)
+        shape = self.graph.tensor(a.tensor).shape
+        if not padded:
+            spans = [(max(lo, 0), min(hi, n)) for (lo, hi), n in zip(spans, shape, strict=True)]
         return cover(
             self.xp,
             self.operands[j],

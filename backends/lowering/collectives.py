@@ -5,7 +5,8 @@
                                      all-gather back
     reduction, scattered             reduce-scatter per level, all-gather per level with replicated digits
     exchange                         per group of linked ranks: `transport.patterns`
-    statistics of an operator        all-reduces, one per statistic
+    statistics of an operator        all-reduces, one per statistic; the last two of a centred norm's gradient in one
+                                     where the ranks can cut them evenly
 
 `calls` counts what one rank calls; groups of the same step work side by side.
 """
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from ...models.communication.resharding import CommunicationPlan, Reduction
 from ...models.communication.transfers import Exchange
 from ..transport.patterns import patterns
+from ..transport.received import is_even
 from .program import Compute, Program
 
 
@@ -82,7 +84,9 @@ def _of_instruction(program: Program, instruction: object) -> Iterator[Use]:
         case Move(movement=n) | Finish(movement=n):
             yield from of_plan(program.place(instruction), program.movements[n].plan)
         case Compute(statistics=steps) if steps:
-            for step in steps:
+            pair = program.graph.operators[instruction.operator].function == "layer_norm_gradient"
+            even = all(is_even(steps[-1], group) for group in steps[-1].groups(program.hierarchy))
+            for step in steps[:-1] if pair and even else steps:  # its last two are one message
                 yield from _of_reduction(f"statistics of {program.place(instruction)}", step, program.hierarchy)
         case Fused(members=members):
             for member in members:

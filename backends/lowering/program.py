@@ -84,6 +84,7 @@ class Compute:
     """`slot` := operator number `operator` on the iteration box (one interval per axis, in the operator's axis order).
 
     `operands`: (slot, origin) per input.  `statistics`: the all-reduce of every statistic, empty if nothing is split.
+    `moments`: under which name mean and deviation are kept, or found (`lowering.moments`).
     """
 
     slot: str
@@ -91,6 +92,7 @@ class Compute:
     box: Box
     operands: tuple[tuple[str, tuple[int, ...]], ...]
     statistics: tuple[Reduction, ...]
+    moments: str | None = None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 
 from ..kernels.blocks import Array
 
-REALS: Final = ("float32", "float64")
+REALS: Final = (np.dtype("float32"), np.dtype("float64"))
 
 
 def tensor(array: Array) -> torch.Tensor:
@@ -42,5 +42,5 @@ def are_real(arrays: Sequence[Array]) -> bool:
     >>> are_real([numpy.zeros(1), numpy.zeros(2)]), are_real([numpy.zeros(1), numpy.zeros(1, "float32")])
     (True, False)
     """
-    kinds = {a.dtype.name for a in arrays}
+    kinds = {a.dtype for a in arrays}
     return len(kinds) == 1 and kinds <= {*REALS}

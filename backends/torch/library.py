@@ -21,6 +21,7 @@ from ..kernels import Array, Block, Box, StatisticsReducer
 from ..kernels import execute as execute_ours
 from ..kernels.blocks import spread
 from ..kernels.library import Library
+from ..kernels.moments import Kept
 from ..kernels.task import Task
 from .arrays import are_real
 from .maps import FUNCTIONS, ROWS
@@ -47,6 +48,7 @@ def execute(
     box: Box,
     operands: Sequence[Block],
     collectives: StatisticsReducer | None = None,
+    kept: Kept | None = None,
 ) -> Array:
     """See `kernels.dispatch.execute`.
 
@@ -61,11 +63,11 @@ def execute(
     """
     found = None
     if (op.function in KERNELS or op.function in ROWS) and _is_usual(op, box, operands):
-        task = Task(xp, op, graph, {a.name: box[a.name] for a in op.axes}, operands, collectives)
+        task = Task(xp, op, graph, {a.name: box[a.name] for a in op.axes}, operands, collectives, kept)
         kernel = KERNELS.get(op.function)
         found = _map(task) if kernel is None else kernel(task)
     if found is None:
-        return execute_ours(xp, op, graph, box, operands, collectives)
+        return execute_ours(xp, op, graph, box, operands, collectives, kept)
     return found.copy() if any(xp.may_share_memory(found, b.array) for b in operands) else found
 
 

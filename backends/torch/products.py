@@ -84,8 +84,9 @@ def product_sum(t: Task) -> Array | None:
 
 
 def _pair(xp: ModuleType, left: Factor, right: Factor, kept: set[str], out: Sequence[str]) -> Factor:
-    """`kernels.contract.pair`, but where nothing is left of a matrix product."""
-    if {*left[0]} == {*right[0]} and not kept >= {*left[0]}:
+    """`kernels.contract.pair`, but where nothing is left of a matrix product and what is summed is not dense."""
+    same = {*left[0]} == {*right[0]} and not kept >= {*left[0]}
+    if same and (left[0][-1] != right[0][-1] or left[0][-1] in kept or kept.isdisjoint(left[0])):
         both = tensor(left[1]) * tensor(align(right[1], right[0], left[0]))
         dims = [d for d, a in enumerate(left[0]) if a not in kept]
         return tuple(a for a in left[0] if a in kept), array(both.sum(dim=dims))
@@ -132,12 +133,28 @@ def _windowed(terms: Sequence[tuple[str, int]], points: set[str], taps: set[str]
     return _Window(b, a, m, n) if b in points and a in taps else None
 
 
-def _image(t: Task, c: _Convolution) -> torch.Tensor:
-    """(lead, shared and inward, height, width), with its padding."""
+def _padding(t: Task, c: _Convolution) -> list[int] | None:
+    """Padding along height and width that PyTorch's kernels add by themselves, as much at both ends; None where the
+    ends differ, or nothing lies inside.
+    """
+    a = t.op.inputs[c.image]
+    found = dict.fromkeys(c.points, 0)
+    for i, (low, high), n in zip(a.index, t.spans(c.image), t.graph.tensor(a.tensor).shape, strict=True):
+        before, behind = max(0, -low), max(0, high - n)
+        if before == behind == 0:
+            continue
+        if before != behind or low >= n or high <= 0 or len(i.terms) != 2:
+            return None
+        found.update((p, before) for p in c.points if p in dict(i.terms))
+    return [*(0,) * (2 - len(found)), *found.values()]
+
+
+def _image(t: Task, c: _Convolution, padded: bool) -> torch.Tensor:
+    """(lead, shared and inward, height, width); `padded`: with its padding."""
     x = t.op.inputs[c.image]
     names = [i.single or next(f"{w.point} {w.tap}" for w in c.windows if w.point in dict(i.terms)) for i in x.index]
     order = [*c.lead, *c.shared, *c.inward, *(f"{w.point} {w.tap}" for w in c.windows)]
-    moved = align(t.part(c.image), names, order)
+    moved = align(t.part(c.image, padded), names, order)
     channels = prod(lengths(t.box, (*c.shared, *c.inward)))
     return tensor(moved.reshape((prod(lengths(t.box, c.lead)), channels, *_flat(moved.shape[-len(c.windows) :]))))
 
@@ -169,19 +186,22 @@ def _convolved(t: Task, c: _Convolution) -> Array:
         names = {*map(str, back)} if isinstance(back, tuple) else set()
         weights = torch.flip(weights, [4 - len(c.taps) + d for d, a in enumerate(c.taps) if a in names])
     groups = prod(lengths(t.box, c.shared))
-    found = F.conv2d(_image(t, c), weights, stride=strides, dilation=dilations, groups=groups)
+    padding = _padding(t, c)
+    image = _image(t, c, padding is None)
+    found = F.conv2d(image, weights, None, strides, padding or [0, 0], dilations, groups)
     names_of_result = (*c.lead, *c.shared, *c.outward, *c.points)
     return _result(t, found, names_of_result)
 
 
 def _gradient_of_weights(t: Task, c: _Convolution) -> Array:
     g, (strides, dilations) = _other(t, c, c.lead, (*c.shared, *c.outward), c.points), _steps(c)
-    x, groups = _image(t, c), prod(lengths(t.box, c.shared))
+    padding = _padding(t, c)
+    x, groups = _image(t, c, padding is None), prod(lengths(t.box, c.shared))
     sizes = (g.shape[1], prod(lengths(t.box, c.inward)), *_flat(lengths(t.box, c.taps)))
     like = torch.empty(sizes, dtype=g.dtype)
     none, wanted = [0, 0], [False, True, False]
     found = torch.ops.aten.convolution_backward(
-        g, x, like, None, strides, none, dilations, False, none, groups, wanted
+        g, x, like, None, strides, padding or none, dilations, False, none, groups, wanted
     )[1]
     return _result(t, found, (*c.shared, *c.outward, *c.inward, *c.taps))
 

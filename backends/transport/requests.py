@@ -7,8 +7,10 @@ array, or per sender an array.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from types import ModuleType
 from typing import Protocol
 
 from ...models.program.index import Combine
@@ -76,6 +78,45 @@ class Pending(Protocol):
 
     def wait(self) -> Result:
         """Its result."""
+
+
+def as_one(xp: ModuleType, requests: Sequence[Request]) -> Request | None:
+    """One collective that does the work of several of one kind, group, combination and element type, on what they
+    bring one behind the other: the same numbers are combined in the same order.  None where they differ, and for those
+    with counts, exchanges, and all-reduces that the group does not cut evenly (joined, other bytes would move).
+    """
+    first = requests[0]
+    given = [r.parts if isinstance(r, ReduceScatter) else r.array for r in requests if not isinstance(r, Exchanged)]
+    if {_alike(r) for r in requests} != {_alike(first)} or len({a.dtype for a in given}) > 1:
+        return None
+    match first:
+        case AllReduce(group=group) if any(a.size % len(group) for a in given):
+            return None
+        case AllReduce() | AllGather(counts=None):
+            return replace(first, array=xp.concatenate(given))
+        case ReduceScatter(counts=None):
+            return replace(first, parts=xp.concatenate(given, axis=-1))
+        case _:
+            return None
+
+
+def _alike(request: Request) -> object:
+    match request:
+        case AllReduce(group=group, combine=combine):
+            return "all-reduce", group, combine
+        case ReduceScatter(group=group, combine=combine, counts=counts):
+            return "reduce-scatter", group, combine, counts
+        case AllGather(group=group, counts=counts):
+            return "all-gather", group, counts
+        case Exchanged():
+            return "exchange"
+
+
+def apart(result: Array, requests: Sequence[Request]) -> list[Array]:
+    """The results of `requests` from that of `as_one`."""
+    given = [r.parts if isinstance(r, ReduceScatter) else r.array for r in requests if not isinstance(r, Exchanged)]
+    edges = [0, *accumulate(a.shape[-1] for a in given)]
+    return [result[..., a:b] for a, b in pairwise(edges)]
 
 
 def array_of(result: Result) -> Array:

@@ -72,7 +72,7 @@ class Layout:
 
     def box(self, device: int) -> tuple[tuple[int, int], ...]:
         """Intervals of one device."""
-        return tuple((int(lo), int(hi)) for lo, hi in self.boxes[device])
+        return tuple((lo, hi) for lo, hi in self.boxes[device].tolist())
 
     def volumes(self) -> Ints:
         """Elements of every device's box: shape (devices,)."""

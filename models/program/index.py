@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 
 class Combine(Enum):
@@ -72,9 +73,8 @@ class Affine:
     @property
     def single(self) -> str | None:
         """The axis name if the index is exactly one axis (coefficient 1, no offset), else None."""
-        if not self.whole and self.offset == 0 and len(self.terms) == 1 and self.terms[0][1] == 1:
-            return self.terms[0][0]
-        return None
+        plain = not self.whole and self.offset == 0 and len(self.terms) == 1 and self.terms[0][1] == 1
+        return self.terms[0][0] if plain else None
 
     def interval(self, box: dict[str, tuple[int, int]], extent: int) -> tuple[int, int]:
         """Half-open interval of the dimension touched by the iteration box; (0, 0) when nothing is.
@@ -104,7 +104,7 @@ class Access:
     tensor: str
     index: tuple[Affine, ...]
 
-    @property
+    @cached_property
     def axes(self) -> tuple[str, ...]:
         """Axes that occur in the access, in order of first occurrence."""
         return tuple(dict.fromkeys(a for i in self.index for a, _ in i.terms))

@@ -184,8 +184,8 @@ def prepare(folder: Path, name: str, ranks: int) -> str:
     import torch
 
     import shardproof
+    from shardproof.backends.execution.job import Options, build_program
     from shardproof.backends.lowering.collectives import count
-    from shardproof.backends.lowering.program import lower
 
     module, shape = module_of(name)
     x = torch.randn(shape_on(name, shape, ranks))
@@ -199,7 +199,7 @@ def prepare(folder: Path, name: str, ranks: int) -> str:
     graph = found.opened.user_graph
     np.savez(folder / "values.npz", **{n: v.reshape(graph.tensor(n).shape) for n, v in values.items()})
     held = found.opened.held
-    calls = count(lower(held.graph, held.machine.hierarchy, held.choices))
+    calls = count(build_program(held.graph, held.machine.hierarchy, held.choices, Options()))
     return ", ".join(f"{n} {what}" for what, n in calls.items()) or "nothing"
 
 

@@ -1,0 +1,60 @@
+"""Keeps mean and deviation of a normalisation for the other operators of a step that need the same.
+
+    mean = SUM x / n      inverse = 1 / sqrt(SUM (x - mean)^2 / n + epsilon)      rms norms: no mean
+
+A layer's norm needs them forwards, and its gradient needs them twice.  `lowering.moments` says which operators share
+them: those of one tensor on the same boxes on every rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Final
+
+from .blocks import Array
+
+MOMENTS: Final[Mapping[str, int]] = {
+    "layer_norm": 0,
+    "rms_norm": 0,
+    "layer_norm_gradient": 1,
+    "rms_norm_gradient": 1,
+}
+"""Functions that need them -> the operand that they are of."""
+
+
+def centres(function: str) -> bool:
+    """Whether the mean is one of the moments (the first statistic, before the squares)."""
+    return function.startswith("layer_norm")
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of one box: length 1 along the axes that they are over.  `mean`: None where nothing is centred."""
+
+    mean: Array | None
+    inverse: Array
+
+
+@dataclass
+class Kept:
+    """The moments of one tensor, by output box: chains pass through their members chunk by chunk."""
+
+    found: dict[tuple[tuple[int, int], ...], Moments] = field(default_factory=dict)
+
+
+def moments_of(
+    xp: ModuleType, x: Array, total: Callable[[Array], Array], n: int, epsilon: float, centring: bool
+) -> tuple[Moments, Array]:
+    """The moments and x - mean.  `total`: the sum over n numbers, of all ranks.
+
+    >>> import numpy
+    >>> found, centred = moments_of(numpy, numpy.array([1.0, 3.0]), lambda a: a.sum(keepdims=True), 2, 0.0, True)
+    >>> found.mean.tolist(), found.inverse.tolist(), centred.tolist()
+    ([2.0], [1.0], [-1.0, 1.0])
+    """
+    mean = total(x) / n if centring else None
+    centred = x if mean is None else x - mean
+    inverse: Array = 1 / xp.sqrt(total(centred * centred) / n + epsilon)
+    return Moments(mean, inverse), centred
