@@ -20,6 +20,7 @@ SECONDS = {
     "test_compiling.py": "is about what a clock of the wall leaves out",
     "test_external_engines.py": "an engine without end is ended by a clock outside of it",
     "test_given_up.py": "a limit whose process began long before, which nothing waits for",
+    "test_heartbeat.py": "is about seconds of silence of a rank, which no search has",
     "test_no_seconds.py": "the examples below",
     "test_option_pairs.py": "planners only record what they are given",
     "test_schedule_engines.py": "an engine without end is ended by a clock outside of it",
