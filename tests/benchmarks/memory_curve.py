@@ -67,7 +67,7 @@ def picture(rows: Rows) -> str:
             out.append(f'<polyline points="{line}" fill="none" stroke="{COLOURS[way]}" stroke-width="2"{dash}/>')
     for k, (way, words) in enumerate((("auto", "whole blocks"), ("tensors", "tensor by tensor"))):
         out.append(
-            f'<text x="{WIDTH - 160}" y="{TOP + 16 * k + 12}" fill="{COLOURS[way]}">{words} (dashed: bound)</text>'
+            f'<text x="{WIDTH - 250}" y="{TOP + 16 * k + 12}" fill="{COLOURS[way]}">{words} (dashed: bound)</text>'
         )
     return "\n".join([*out, "</svg>", ""])
 
