@@ -77,7 +77,7 @@ class _Ring:
             while frame is not None and not self.own(frame):
                 frame = frame.f_back
             if frame is not None:
-                self.raised, self.line, frame.f_trace = error, frame.f_lineno, self.trace
+                self.raised, self.line, frame.f_trace = error, _line(frame), self.trace
                 sys.settrace(self.trace)
 
     def own(self, frame: FrameType) -> bool:
@@ -94,8 +94,8 @@ class _Ring:
         made = event == "call" and frame.f_code.co_flags & CO_GENERATOR
         if self.raised is None or event not in ("call", "line") or made or not self.own(frame):
             return None
-        if event == "line" and frame.f_lineno <= self.line:
-            self.line = frame.f_lineno
+        if event == "line" and _line(frame) <= self.line:
+            self.line = _line(frame)
             return self.trace
         error = self.raised
         self.silence(over=False)
@@ -107,3 +107,9 @@ class _Ring:
         if self.raised is not None:
             self.raised = None
             sys.settrace(None)
+
+
+def _line(frame: FrameType) -> int:
+    """The line of a frame; 0 between lines, where Python knows of none."""
+    line: int | None = frame.f_lineno
+    return 0 if line is None else line
