@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from shlex import quote
 from typing import Final
 
 from ...models.cost.selection import DecisionKind, Planning
@@ -131,5 +132,11 @@ def memory_words(parts: Mapping[str, int]) -> str:
 
 
 def next_commands(file: str) -> str:
-    """What is useful to do with a plan file."""
-    return f"next: shardproof explain {file} | shardproof report {file} -o plan.html | shardproof check {file}"
+    """What is useful to do with a plan file, as a shell takes it.
+
+    >>> next_commands("my plan.spz").split(" | ")[1]
+    "shardproof report 'my plan.spz' -o 'my plan.html'"
+    """
+    page = quote(file.removesuffix(".spz") + ".html")
+    plan = quote(file)
+    return f"next: shardproof explain {plan} | shardproof report {plan} -o {page} | shardproof check {plan}"

@@ -16,7 +16,7 @@ from ...proofs.publishing.publisher import Publisher
 from ..explain.summary import next_commands, short_flags
 from ..plans.request import TENSORS, PlanRequest
 from ..plans.time_limit import TimeLimit
-from ..rewriting.joint.checkpoints import again_words, computed_again
+from ..rewriting.joint.checkpoints import NOTHING, again_words, computed_again, has_choices
 from ..rewriting.joint.gains import Gain, gains, lines
 from ..rewriting.joint.request import carry_out_jointly
 from ..selection.answer import Answer
@@ -41,6 +41,8 @@ def run_joint(
         published = publisher.publish(output, write_plan(None, plan), notify=watch.count)
     code, status = outcome(published, request.gap)
     again = computed_again(found.planning.egraph, found.derivation, plan.graph)
+    if request.recompute == TENSORS and found.planning.rounds and not has_choices(found.derivation):
+        notes = [*notes, NOTHING]
     cost = Fraction(answer.cost or 0, problem.scale)
     gained: list[Gain] | None = None
     if published.checked:  # else the time is over

@@ -148,6 +148,8 @@ class Skeleton:
                 named.append(t)
             if prod(len(self.modes(r)) for r in named) <= MOST_TAGS:
                 groups = [[(r, (_name(m),)) for m in self.modes(r)] for r in named]
+        if (always or least > 1) and prod(map(len, groups)) > MOST_TAGS:
+            return (Block(Kind.COPY),)  # it has a copy in every program: what reads it need not be said
         _bounded(t, groups)
         out: list[Block] = []
         for choice in product(*groups):

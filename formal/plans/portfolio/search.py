@@ -33,6 +33,7 @@ from ....proofs.plan.bundle import write_plan
 from ....proofs.portfolio.file import write_portfolio
 from ....proofs.views.file import write_submesh_plan
 from ...explain.error_bounds import with_error_bounds
+from ...rewriting.joint.checkpoints import NOTHING, has_choices
 from ...rewriting.joint.request import carry_out_jointly
 from ...selection.model.clock import Overdue, Progress, Quiet
 from ..overlap.request import carry_out_overlapped
@@ -90,6 +91,7 @@ UNCHECKED: Final = "the limit leaves no time for the check of its plan, which ta
 LEAST_PART: Final = 0.15
 """Of a limit of time, what a search is begun with at least where there is a plan already: tables alone take seconds."""
 
+WHOLE_BLOCKS: Final = "stages compute whole blocks again, as many as pay; the program that was chosen alone is cut too"
 NOT_IN_STAGES: Final = "a stage has the whole of its part of the machine"
 
 
@@ -149,6 +151,8 @@ class Searches:
             self._attempt_derived(program)
         if freedoms.stages is not None and freedoms.submeshes:
             self.left_out.append(LeftOut("submeshes inside stages", NOT_IN_STAGES))
+        if freedoms.stages is not None and self.request.recompute == TENSORS:
+            self.left_out.append(LeftOut("single tensors computed again inside stages", WHOLE_BLOCKS))
         if freedoms.submeshes and freedoms.overlap:
             self.left_out.append(LeftOut("overlap on submeshes", "branches run beside each other, not their messages"))
         if not self.found and not self._open and not freedoms.placements:
@@ -218,6 +222,8 @@ class Searches:
         if made.plan is None or made.found.answer.cost is None:
             return "no plan was found in its part of the limit"
         self._keep(write_plan(None, made.plan), made.found.answer.cost, made.found.planning.problem.scale)
+        if asked.recompute == TENSORS and not has_choices(made.found.derivation):
+            self.left_out.append(LeftOut("tensors computed again", NOTHING))
         if made.plan.graph.sha256() != job.graph.sha256():
             self.derived.append(replace(job, graph=made.plan.graph))
         return ""

@@ -32,6 +32,18 @@ def tensors_of_blocks(egraph: EGraph, derivation: Derivation) -> dict[str, tuple
     return {block: tuple(tensors) for block, tensors in found.items()}
 
 
+NOTHING: Final = (
+    "no tensor can be chosen to be computed again: the problem over all sets of them is too large, or has its axes in "
+    "another order than the step"
+)
+"""Why a search over tensors is one over none."""
+
+
+def has_choices(derivation: Derivation) -> bool:
+    """Whether any tensor may be computed again."""
+    return any(step.rule == AGAIN for step in derivation.steps)
+
+
 def computed_again(egraph: EGraph, derivation: Derivation, program: Graph) -> tuple[str, ...]:
     """Tensors of the forward pass that a program computes again, in the order of the backward pass."""
     writes = {op.name: op.output.tensor for op in egraph.operators}

@@ -1,13 +1,15 @@
 """Activation checkpointing tensor by tensor: what a backward pass reads is kept since the forward pass, or computed
 again just before it is read.
 
-    h            a tensor of the forward pass that its own block alone reads there, and that is no result
-    again(h)     a new class: the operator of h once more (rule `compute-again`), before its first reader
+    h            a tensor of the forward pass that is no result, with at most `MOST_READERS` readers
+    again(h)     a new class: the operator of h once more (rule `compute-again`), before its first reader.  What its
+                 own block alone reads comes behind its operands' classes of the block, which it may read in turn; what
+                 other blocks read too reads what is kept
     readers      every operator of the backward pass that reads h may read again(h) in its place, and so may the
-                 operators of other classes again(..) of the block (rule `equal-operators`)
+                 operators of other classes again(..) (rule `equal-operators`)
 
-So one problem holds every set of tensors to compute again, each with every placement: the claim is over all of them.
-An operator with several such operands has one e-node per set of them, up to `MOST_OPERANDS`; beyond, all or none.
+So one problem holds every set of these tensors, each with every placement: the claim is over all of them.  An operator
+with several such operands has one e-node per set of them, up to `MOST_OPERANDS`; beyond, all or none.
 
 Source: Chen et al., Training Deep Nets with Sublinear Memory Cost (2016); Jain et al., Checkmate (MLSys 2020), whose
 integer program decides the same without placements.
@@ -32,8 +34,10 @@ from .growing import NAMED, facts
 MOST_OPERANDS: Final = 3
 """Operands of one operator that are kept or computed again each by itself: eight e-nodes.  Attention reads three."""
 
-MOST_READERS: Final = 5
-"""Readers of one tensor in the backward pass: their choices stand together in the tags of its copy."""
+MOST_READERS: Final = 8
+"""Readers of one tensor, of its block and of the backward pass: their choices stand together in the tags of its copy,
+and in those of what computes it again.
+"""
 
 
 def with_recomputation(egraph: EGraph, derivation: Derivation, step: TrainingStep) -> tuple[EGraph, Derivation]:
@@ -63,6 +67,7 @@ class _Widening:
         self.blocks = self._blocks()
         first = {op.output.tensor: i for i, op in reversed(list(enumerate(egraph.operators)))}
         self.replaced = {parameter: first[value] for parameter, value in egraph.base.state}
+        self.private = set[str]()
         self.candidates = self._candidates()
         self.taken = {t.name for t in egraph.union.tensors} | {op.name for op in egraph.operators}
         self.again: dict[str, Operator] = {}
@@ -105,14 +110,16 @@ class _Widening:
                 if i >= self.begin:
                     behind.setdefault(a.tensor, set()).add(op.output.tensor)
                 elif op.name in own:
-                    inside.setdefault(a.tensor, set()).add(self.blocks[op.output.tensor])
+                    inside.setdefault(a.tensor, set()).add(op.output.tensor)
         found = dict[str, Operator]()
         for op in graph.operators[: self.begin]:
             t = op.output.tensor
             if op.name not in own or op.kind is NodeKind.OPAQUE or t in results:
                 continue
-            if inside.get(t, set()) <= {self.blocks[t]} and len(behind.get(t, ())) <= MOST_READERS:
+            if len(inside.get(t, set()) | behind.get(t, set())) <= MOST_READERS:
                 found[t] = op
+            if {self.blocks[r] for r in inside.get(t, ())} <= {self.blocks[t]}:
+                self.private.add(t)
         return found
 
     def _compute_again(self, t: str, here: int) -> None:
@@ -124,7 +131,8 @@ class _Widening:
             if op is None or not self._comes(t, here):
                 waiting.pop()
                 continue
-            before = [a.tensor for a in op.inputs if self.blocks.get(a.tensor) == self.blocks[t]]
+            chain = t in self.private  # what other blocks read is needed before its block's backward pass
+            before = [a.tensor for a in op.inputs if chain and self.blocks.get(a.tensor) == self.blocks[t]]
             if more := [x for x in before if self._comes(x, here)]:
                 waiting.append(more[0])
                 continue
