@@ -20,6 +20,7 @@ from network_hosts import Network, network, why_not
 import shardproof
 from shardproof.backends.cluster.launchers import Place, place_of, start_line
 from shardproof.backends.cluster.nodes import topology_fault
+from shardproof.backends.cluster.spread import host_count
 from shardproof.backends.execution import checkpoint
 from shardproof.backends.execution import rank as rank_module
 from shardproof.backends.execution.launch import mpi_available
@@ -381,3 +382,28 @@ def test_ranks_take_the_gpus_of_their_own_computer(
         monkeypatch.setattr(rank_module, "NcclTransport", lambda *_: "nccl")
         monkeypatch.setattr(rank_module, "MpiTransport", lambda *_: "mpi")
         assert (rank_module._machine(Ranks(rank, hosts, gpus), "cupy")[1], taken) == (carrier, [used[rank]])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("node0:2\n-oProxyCommand=touch:1\n", "line 2"),
+        ("node0 slots=2 ;reboot\n", "line 1"),
+        ("node0:99999999999999999999\n", "line 1"),
+        ("node0:0\n", "line 1"),
+        ("node\x000:1\n", "line 1"),
+        ("# only words\n\n", "names no computer"),
+    ],
+)
+def test_a_hostfile_that_is_none_is_refused(text: str, words: str, tmp_path: Path) -> None:
+    """Before a launcher sees it, which takes some of these for options, and waits for others."""
+    file = tmp_path / "hosts"
+    file.write_text(text)
+    with pytest.raises(InputError, match=words):
+        host_count(file)
+
+
+def test_hostfiles_of_both_launchers_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("node0:2 # two\nnode-1.cluster slots=4 max_slots=8\n[fe80::1]:2\n10.0.0.4\nnode0:2\n")
+    assert host_count(file) == 4

@@ -7,6 +7,7 @@ launcher has started them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -73,13 +74,34 @@ def spread_over(spread: Spread) -> Iterator[None]:
         _CURRENT.reset(before)
 
 
+MOST_RANKS: Final = 1 << 16
+"""Of one computer in a hostfile: as many as `run -n` takes."""
+_HOST: Final = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,254}|\[[0-9A-Fa-f:.]{2,45}\])(?::([0-9]{1,5}))?", re.ASCII)
+"""A name or an address in brackets, with a number of ranks: nothing that a launcher or ssh takes for an option."""
+_WORD: Final = re.compile(r"[A-Za-z_-]{1,40}=[A-Za-z0-9.,:_-]{1,80}", re.ASCII)
+"""What launchers let follow, such as `slots=4`."""
+
+
 def host_count(hostfile: Path) -> int:
-    """Computers that a hostfile names, at least one.  Raises `InputError` where it cannot be read, or names none."""
+    """Computers that a hostfile names, at least one.  Raises `InputError` where it cannot be read, or names none, and
+    for a line that is no computer with a number of ranks.
+    """
     try:
-        lines = [line.partition("#")[0].split() for line in hostfile.read_text().splitlines()]
+        lines = [line.partition("#")[0].split() for line in hostfile.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{hostfile}: cannot be read as a hostfile: {error}") from None
-    names = {line[0].partition(":")[0] for line in lines if line}
+    names = set[str]()
+    for number, words in enumerate(lines, 1):
+        if not words:
+            continue
+        found = _HOST.fullmatch(words[0])
+        odd = next((w for w in words[1:] if _WORD.fullmatch(w) is None), None)
+        if found is None or odd is not None or (found[2] is not None and not 0 < int(found[2]) <= MOST_RANKS):
+            raise InputError(
+                f"{hostfile}, line {number}: {(odd or words[0])[:60]!r} is no computer with ranks; write HOST:RANKS "
+                "(MPICH) or HOST slots=RANKS (Open MPI)"
+            )
+        names.add(found[1])
     if not names:
         raise InputError(f"{hostfile}: names no computer; write one a line, as your launcher reads it")
     return len(names)
