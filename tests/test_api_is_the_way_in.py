@@ -50,6 +50,7 @@ WORDS = {
     "formal.explain.views.submesh_lines_of": "text",
     "formal.rewriting.joint.checkpoints.again_words": "text",
     "formal.rewriting.joint.checkpoints.computed_again": "names the tensors that a plan's program computes again",
+    "formal.rewriting.joint.checkpoints.has_choices": "says whether there was anything to choose",
     "formal.rewriting.joint.gains.gains": "remarks about rewritings",
     "formal.rewriting.joint.gains.lines": "text",
     "formal.plans.frameworks.framework_settings": "tells a framework's settings from a list of choices",
