@@ -429,6 +429,7 @@ def test_verbs(verb: str, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 AUDIT: Mapping[str, tuple[str, ...]] = {
     **{name: PLAN[name] for name in ("train", "recompute", "batch", "attention", "memory", "space_name", "pipeline")},
+    "against": ("--against", "FULL_SHARD"),
     "precision": PLAN["precision"],
     "carry": ("--propagate",),
     "joint": ("--joint",),
@@ -482,7 +483,7 @@ def test_audit(line: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPa
     shutil.copy(PROBLEMS / "chain.json", "chain.json")
     Path("choices.json").write_text("[0, 0]")
     Path("any-batch.json").write_text(json.dumps({"zero_optimization": {"stage": 1}}))
-    for name in ("carry_out_audit", "carry_out_audit_of_choices", "audit_program", "audit_pipelined"):
+    for name in ("carry_out_audit", "carry_out_audit_of_choices", "audit_program", "audit_pipelined", "audit_against"):
         monkeypatch.setattr(verb, name, recorded(name))
     load_once(monkeypatch)
     monkeypatch.setattr(verb, "load_machine", once(verb.load_machine))

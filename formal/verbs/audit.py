@@ -49,6 +49,7 @@ from ..plans.layouts import tensor_layouts
 from ..plans.pipelines.request import PipelineRequest
 from ..plans.strategy import ChoiceList, load_strategy
 from ..selection.solve import Engine
+from .audit_against import Compares, audit_against
 from .audit_joint import audit_program
 from .audit_pipelined import audit_pipelined
 from .combinations import AUDIT
@@ -77,6 +78,11 @@ UNCONFIRMED: Final[dict[str, object]] = {
     help="Strategy file: per operator name or glob, a list of choices, layouts of tensors (DTensor, JAX, Shardy), or "
     "the settings of a framework (Megatron, NeMo, torchtitan, DeepSpeed, FSDP, accelerate, axolotl, the Trainer, "
     "nanotron, MaxText, vLLM, SGLang); or FULL_SHARD itself.",
+)
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    help="With --train: settings of a second configuration; say which is faster, term by term, and search nothing.",
 )
 @click.option("--machine", help="For a model: built-in name, name:4x8, 4x8, or a TOML file.")
 @click.option("--batch", type=BATCH, help="Batch size of the model.")
@@ -130,6 +136,7 @@ def audit_command(
     publisher: Door,
     subject: str,
     strategy: Path,
+    against: Path | None,
     machine: str | None,
     batch: int | None,
     attention: Attention | None,
@@ -165,6 +172,10 @@ def audit_command(
         "settings" if settings else "layouts" if layouts else "choices" if isinstance(listed, ChoiceList) else "degrees"
     )
     require_combination(AUDIT, kind=kind)
+    if settings is not None and train is not None and machine is not None and against is not None:
+        model = note_comparison(publisher, subject, batch, notes, attention, compare, True)
+        job = Compares(model, machine, train, recompute, precision, memory)
+        return audit_against(job, (strategy, settings), against, notes, as_json)
     if settings is not None and train is not None and machine is not None:
         model = note_comparison(publisher, subject, batch, notes, attention, compare, True)
         where = space_name and space(space_name)

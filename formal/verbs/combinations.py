@@ -100,7 +100,8 @@ PLAN: Final = Combinations(
 AUDIT: Final = Combinations(
     "audit",
     (
-        *("strategy", "machine", "batch", "attention", "compare", "memory", "space_name", "train", "recompute"),
+        *("strategy", "against", "machine", "batch", "attention", "compare", "memory", "space_name", "train"),
+        "recompute",
         *("precision", "pipeline", "carry", "joint", "rewritten", "engine", "effort", "time_limit", "work_limit"),
         *("gap", *_REWRITES, *OUTPUT),
     ),
@@ -109,6 +110,15 @@ AUDIT: Final = Combinations(
         Needs("recompute", ("train",), "it says what a backward pass computes again; {train} sgd or {train} adam"),
         Needs("precision", ("train",), "it is of a training step; {train} sgd or {train} adam"),
         Needs("pipeline", ("train",), "it cuts training steps; {train} sgd or {train} adam"),
+        Needs("against", ("train",), "two configurations of a training step are compared"),
+        Apart(
+            "against",
+            (
+                *("space_name", "pipeline", "carry", "joint", "rewritten", "engine", "effort"),
+                *("time_limit", "work_limit", "gap", *OUTPUT[:1]),
+            ),
+            "it prices two configurations as they run, and searches nothing",
+        ),
         Needs("train", ("machine",), "a step is audited on a machine"),
         Needs("train", ("kind=settings",), "only settings of a framework are audited as training steps"),
         Needs("rewritten", ("joint",), "it is another program of the model"),

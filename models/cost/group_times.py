@@ -22,7 +22,7 @@ from ..machine.machine import Machine
 from .collectives import step_times
 from .cost import UNIT
 
-__all__ = ["group_seconds", "send_seconds"]
+__all__ = ["group_seconds", "level_seconds", "send_seconds"]
 
 
 def group_seconds(
@@ -39,28 +39,41 @@ def group_seconds(
     >>> group_seconds(box, (1, 1), "all_gather", 1 << 28)
     Fraction(0, 1)
     """
+    return sum(level_seconds(machine, members, operation, size, below).values(), Fraction(0))
+
+
+def level_seconds(
+    machine: Machine, members: Sequence[int], operation: str, size: Fraction | int, below: Sequence[int] | None = None
+) -> dict[int, Fraction]:
+    """The same, by the level whose links are waited for.
+
+    >>> from ..machine.machine import load_machine
+    >>> sorted(level_seconds(load_machine("dgx-h100:2x8"), (2, 4), "all_reduce", 1 << 28))
+    [0, 1]
+    """
     n = prod(members)
     if n == 1 or not size:
-        return Fraction(0)
+        return {}
     inside = list(below) if below is not None else [prod(machine.hierarchy[j + 1 :]) for j in range(len(members))]
     levels = [j for j, g in enumerate(members) if g > 1]
+    found = dict[int, Fraction]()
     if operation == "alltoall":
-        total = Fraction(0)
         for j in levels:  # what a device holds for devices on other children of the level
             away = Fraction(size) / prod(members[:j])
-            total = total + _level(machine, j, members[j], "alltoall", away / members[j], inside[j])
-        return total
+            found[j] = _level(machine, j, members[j], "alltoall", away / members[j], inside[j])
+        return found
     outer, rest = levels[0], levels[1:]
-    total, held = Fraction(0), Fraction(size) / n
     if operation == "all_reduce":
         for j in rest:
-            total += _gathered(machine, members, j, levels, Fraction(size), inside) * 2
+            found[j] = _gathered(machine, members, j, levels, Fraction(size), inside) * 2
         share = Fraction(size) / prod(members[j] for j in rest)
-        return total + _level(machine, outer, members[outer], "all_reduce", share / members[outer], inside[outer])
+        found[outer] = _level(machine, outer, members[outer], "all_reduce", share / members[outer], inside[outer])
+        return found
+    held = Fraction(size) / n
     for j in levels:
-        total += _level(machine, j, members[j], operation, held, inside[j])
+        found[j] = _level(machine, j, members[j], operation, held, inside[j])
         held *= members[j]
-    return total
+    return found
 
 
 def _gathered(

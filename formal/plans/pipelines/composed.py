@@ -16,13 +16,13 @@ What is claimed is an estimate, not a bound: the proved bound of a configuration
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
-from typing import Final
+from typing import Final, TypeVar
 
-from ....models.cost.group_times import group_seconds, send_seconds
+from ....models.cost.group_times import group_seconds, level_seconds, send_seconds
 from ....models.layout.targets.degrees import Flags
 from ....models.machine.machine import Machine
 from ....models.sources.frameworks.placements import nested_degrees
@@ -61,13 +61,16 @@ class StepShape:
 
 @dataclass(frozen=True)
 class Composed:
-    """`seconds` of a step, `terms` of them; `bound`: seconds that no completion is below in the plan's model, for the
-    operators of its slowest stage alone; `memory`: bytes of every stage's devices by part; `mfu`: three times the work
-    of products and attention forward (a causal mask's pairs once) against `peak` flop/s of `dtype`, the machine's own.
+    """`seconds` of a step, `terms` of them; `parts`: the same by what is waited for, micro-batches by their kernels,
+    collectives by the level whose links they use; `bound`: seconds that no completion is below in the plan's model, for
+    the operators of its slowest stage alone; `memory`: bytes of every stage's devices by part; `mfu`: three times the
+    work of products and attention forward (a causal mask's pairs once) against `peak` flop/s of `dtype`, the machine's
+    own.
     """
 
     seconds: Fraction
     terms: Mapping[str, Fraction]
+    parts: Mapping[str, Fraction]
     memory: tuple[Mapping[str, int], ...]
     mfu: Fraction
     peak: Fraction
@@ -88,8 +91,15 @@ class Composed:
             "mfu": float(self.mfu),
             "peak": f"{float(self.peak) / 1e12:g} Tflop/s of {self.dtype}, as the machine's file has it",
             "terms": {name: float(value) for name, value in self.terms.items()},
+            "parts": {name: float(value) for name, value in self.parts.items()},
             "memory": {"stage": fullest, **self.memory[fullest]},
         }
+
+
+Terms = dict[str, Fraction]
+"""What is waited for -> seconds."""
+
+K = TypeVar("K")
 
 
 class _Links:
@@ -105,21 +115,28 @@ class _Links:
         self.stage_level = next((j for j, n in enumerate(left) if n > 1), len(left) - 1)
         self.senders = min(machine.devices // flags.pp, prod(machine.hierarchy[self.stage_level + 1 :]))
 
-    def meetings(self, found: list[Meeting]) -> Fraction:
-        """Of tensor parallel devices."""
-        return sum((group_seconds(self.machine, self.tensor, m.operation, m.size) for m in found), Fraction(0))
+    def by_name(self, what: str, found: Mapping[int, Fraction]) -> Terms:
+        """Seconds by level, under the level's name."""
+        return {f"{what}, {self.machine.levels[j].name}": x for j, x in found.items()}
 
-    def ring(self, size: int) -> Fraction:
+    def meetings(self, found: list[Meeting]) -> Terms:
+        """Of tensor parallel devices."""
+        each = [level_seconds(self.machine, self.tensor, m.operation, m.size) for m in found]
+        return self.by_name("tensor parallel", _total(each))
+
+    def ring(self, size: int) -> Terms:
         """Keys and values once round the context parallel devices."""
         ways = prod(self.context)
         if ways == 1 or not size:
-            return Fraction(0)
+            return {}
         level = next(j for j, n in enumerate(self.context) if n > 1)
-        return (ways - 1) * send_seconds(self.machine, level, size, prod(self.machine.hierarchy[level + 1 :]))
+        once = send_seconds(self.machine, level, size, prod(self.machine.hierarchy[level + 1 :]))
+        return self.by_name("context parallel", {level: (ways - 1) * once})
 
-    def rows(self, size: int) -> Fraction:
+    def rows(self, size: int) -> Terms:
         """To the experts, and back."""
-        return 2 * group_seconds(self.machine, self.experts, "alltoall", size) if size else Fraction(0)
+        found = level_seconds(self.machine, self.experts, "alltoall", size) if size else {}
+        return self.by_name("experts", {j: 2 * x for j, x in found.items()})
 
     def handed_on(self, size: int, flags: Flags) -> Fraction:
         """What goes from stage to stage.  Tensor parallel devices that all have it whole send a part each, and gather
@@ -130,9 +147,29 @@ class _Links:
         sent = send_seconds(self.machine, self.stage_level, Fraction(size, parts), self.senders)
         return sent + (group_seconds(self.machine, self.tensor, "all_gather", size) if parts > 1 else 0)
 
-    def sharing_seconds(self, operation: str, size: int) -> Fraction:
+    def of_sharing(self, what: str, operation: str, size: int) -> Terms:
         """Of devices that have the same weights."""
-        return group_seconds(self.machine, self.sharing, operation, size)
+        return self.by_name(what, level_seconds(self.machine, self.sharing, operation, size))
+
+
+def _total(found: Iterable[Mapping[K, Fraction]]) -> dict[K, Fraction]:
+    """Sums under every key."""
+    out = dict[K, Fraction]()
+    for one in found:
+        for key, value in one.items():
+            out[key] = out.get(key, Fraction(0)) + value
+    return out
+
+
+def _sum(found: Mapping[str, Fraction]) -> Fraction:
+    return sum(found.values(), Fraction(0))
+
+
+def _exposed(found: Terms, hidden: Fraction, least: Fraction) -> Terms:
+    """What is waited for of seconds of which `hidden` are behind other work, and `least` of them never."""
+    whole = _sum(found)
+    left = max(least, whole - hidden)
+    return {name: x * left / whole for name, x in found.items()} if whole else {}
 
 
 def compose_step(work: StageWork, machine: Machine, flags: Flags, carried: StepShape) -> Composed:
@@ -150,23 +187,28 @@ def compose_step(work: StageWork, machine: Machine, flags: Flags, carried: StepS
     """
     links, cells = _Links(machine, flags), layers_of_stages(work, flags, carried)
     each = {name: _passes(part, work, links, flags, carried) for name, part in work.parts.items()}
-    stages = [sum((each[name][0] + each[name][1] for name in names), Fraction(0)) for names in cells]
+    stages = [sum((_sum(each[name][0]) + _sum(each[name][1]) for name in names), Fraction(0)) for names in cells]
     slow = max(stages)
     m, chunks = carried.micro_batches, carried.chunks
     terms = {"micro-batches": m * slow, "bubble": (sum(stages, Fraction(0)) - slow) / chunks}
+    repeated = _total(x for name in cells[stages.index(slow)] for x in each[name])
+    parts = {name: m * x for name, x in repeated.items() if x} | {"bubble": terms["bubble"]}
     send = links.handed_on(work.stream, flags) if flags.pp > 1 else Fraction(0)
     waits = 2 * (flags.pp - 1) + (0 if "sends" in carried.hidden else 2 * chunks * m)
     terms["sends"] = waits * send
+    parts |= links.by_name("sends", {links.stage_level: terms["sends"]})
     ends = [_end(names, each, work, links, flags, carried) for names in cells]
     for k, name in enumerate(("gradients", "weights", "updates")):
-        terms[name] = max(ends, key=lambda x: sum(x))[k]
+        found = max(ends, key=lambda x: _sum(_total(x)))[k]
+        terms[name] = _sum(found)
+        parts |= found
     seconds = sum(terms.values(), Fraction(0))
     layers = sum(sum(work.parts[n].work for n in names) for names in cells)
     peak = machine.device.peak(work.dtype)
     mfu = Fraction(3 * layers * m * links.copies) / (machine.devices * peak * seconds)
     held = tuple(_memory(s, names, work, links, flags, carried) for s, names in enumerate(cells))
     least = m * max(sum((work.parts[n].least for n in names), Fraction(0)) for names in cells)
-    return Composed(seconds, terms, held, mfu, peak, work.dtype, least)
+    return Composed(seconds, terms, {n: x for n, x in parts.items() if x}, held, mfu, peak, work.dtype, least)
 
 
 def layers_of_stages(work: StageWork, flags: Flags, carried: StepShape) -> list[list[str]]:
@@ -194,38 +236,41 @@ def layers_of_stages(work: StageWork, flags: Flags, carried: StepShape) -> list[
     return out
 
 
-def _passes(part: Part, work: StageWork, links: _Links, flags: Flags, carried: StepShape) -> tuple[Fraction, Fraction]:
+def _passes(part: Part, work: StageWork, links: _Links, flags: Flags, carried: StepShape) -> tuple[Terms, Terms]:
     """Forward and backward of one micro-batch."""
     out = []
     for kind in "FB":
         found = part.passes[kind]
+        other = found.seconds - found.products
+        if kind == "B" and flags.zero < 3:  # sharded sums are small
+            other += part.summed * (carried.micro_batches - 1) / carried.micro_batches
+        spent = {"products": found.products - found.pairs, "attention": found.pairs, "other kernels": other}
         together = links.meetings([x for x in found.meetings if not x.sorted_rows])
         if "tensor" in carried.hidden:
-            together = max(together / flags.tp, together - found.products)
-        together += links.meetings([x for x in found.meetings if x.sorted_rows])
+            together = _exposed(together, found.products, _sum(together) / flags.tp)
         around = links.ring(found.keys)
-        around = max(around / max(1, flags.cp), around - found.pairs)
-        time = found.seconds + together + around + links.rows(part.rows)
-        if kind == "B" and flags.zero < 3:  # sharded sums are small
-            time += part.summed * (carried.micro_batches - 1) / carried.micro_batches
-        time = max(time, carried.host * (found.kernels + len(found.meetings)))
+        around = _exposed(around, found.pairs, _sum(around) / max(1, flags.cp))
+        sorted_rows = links.meetings([x for x in found.meetings if x.sorted_rows])
+        spent = _total((spent, together, around, sorted_rows, links.rows(part.rows)))
+        launched = carried.host * (found.kernels + len(found.meetings))
+        spent["launches"] = max(Fraction(0), launched - _sum(spent))
         if flags.zero == 3:
-            bytes_moved = links.sharing_seconds("all_gather", part.used or part.stored)
+            moved = [links.of_sharing("sharded weights", "all_gather", part.used or part.stored)]
             if kind == "B":
-                bytes_moved += links.sharing_seconds("reduce_scatter", part.gradients)
-            time = max(time, bytes_moved)
-        out.append(time)
+                moved.append(links.of_sharing("sharded weights", "reduce_scatter", part.gradients))
+            spent |= _exposed(_total(moved), _sum(spent), Fraction(0))
+        out.append(spent)
     return out[0], out[1]
 
 
 def _end(
     names: list[str],
-    each: Mapping[str, tuple[Fraction, Fraction]],
+    each: Mapping[str, tuple[Terms, Terms]],
     work: StageWork,
     links: _Links,
     flags: Flags,
     carried: StepShape,
-) -> tuple[Fraction, Fraction, Fraction]:
+) -> tuple[Terms, Terms, Terms]:
     """Gradients, weights and updates of a stage, once a step."""
     parts = [work.parts[name] for name in names]
     ways = prod(links.sharing)
@@ -235,16 +280,18 @@ def _end(
     everything = sum(p.used for p in work.parts.values())
     updates += casts / everything / share if everything else Fraction(0)
     if flags.zero == 3 or ways == 1:
-        return Fraction(0), Fraction(0), updates
+        return {}, {}, {"updates": updates}
     summed = sum(p.gradients for p in parts)
-    gradients = links.sharing_seconds("reduce_scatter" if flags.zero else "all_reduce", summed)
-    weights = links.sharing_seconds("all_gather", sum(p.used or p.stored for p in parts)) if flags.zero else Fraction(0)
+    gradients = links.of_sharing("gradients", "reduce_scatter" if flags.zero else "all_reduce", summed)
+    used = sum(p.used or p.stored for p in parts) if flags.zero else 0
+    weights = links.of_sharing("weights", "all_gather", used)
     runs = max(1, len(names))
     if "gradients" in carried.hidden:
-        gradients = max(gradients / runs, gradients - sum((each[n][1] for n in names), Fraction(0)))
+        work_behind = sum((_sum(each[n][1]) for n in names), Fraction(0))
+        gradients = _exposed(gradients, work_behind, _sum(gradients) / runs)
     if "weights" in carried.hidden:
-        weights = max(weights / runs, weights - sum((each[n][0] for n in names), Fraction(0)))
-    return gradients, weights, updates
+        weights = _exposed(weights, sum((_sum(each[n][0]) for n in names), Fraction(0)), _sum(weights) / runs)
+    return gradients, weights, {"updates": updates}
 
 
 def _memory(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -21,12 +22,15 @@ from .rows import Attention, Model, Published
 
 @dataclass(frozen=True)
 class Told:
-    """A row with what is predicted: seconds, and what its operators alone take in any completion."""
+    """A row with what is predicted: seconds, what its operators alone take in any completion, and the seconds by what is
+    waited for.
+    """
 
     row: Published
     seconds: float
     bound: float
     words: str
+    parts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def error(self) -> float:
@@ -93,4 +97,6 @@ def predicted(row: Published) -> Told | str:
     seconds = sum((c.seconds * w for c, w in sides), Fraction(0))
     bound = min(c.bound for c, _ in sides)
     words = ", ".join(f"{k} {float(v):.3g}" for k, v in sides[-1][0].terms.items())
-    return Told(row, float(seconds), float(bound), words)
+    names = sorted({n for c, _ in sides for n in c.parts})
+    parts = {n: float(sum((c.parts.get(n, Fraction(0)) * w for c, w in sides), Fraction(0))) for n in names}
+    return Told(row, float(seconds), float(bound), words, parts)
