@@ -241,7 +241,9 @@ def _scatter(made: Made) -> None:
 def _grouped(made: Made) -> None:
     """Forward, the groups summed, or the gradient of the groups."""
     e, k, n, s = made.rng.sample(sorted(made.extents), 4)
-    load = made.rng.choice(("even", "any"))
+    load: str | tuple[int, ...] = made.rng.choice(("even", "any", "counted"))
+    if load == "counted":
+        load = tuple(made.rng.choice((0, 1, 3, 100)) + (k == 0) for k in range(made.extents[e]))
     x, ids = made.fresh((s, k)), made.fresh((s,), "int64")
     if made.rng.random() < 0.5:
         left, right, out, summed = (e, k, n), (e, k, n), (s, n), (e, k)

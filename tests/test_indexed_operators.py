@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import product
+from math import prod
+from pathlib import Path
 
 import indexed_cases
 import numpy as np
@@ -13,15 +16,22 @@ from hypothesis import strategies as st
 from second_builder_comparison import compare, tables_of
 from test_kernels import check_split, single, tight, whole
 
+from shardproof.__main__ import run
 from shardproof.backends.execution.reference import run_graph
 from shardproof.backends.kernels import execute, full_box
-from shardproof.models.cost.selection import build
+from shardproof.formal.plans.pipelines.stage_work import StageWork, stage_work
+from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space
+from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.program.graph import Graph, GraphError
 from shardproof.models.program.index import Axis, Combine, access
 from shardproof.models.program.operators import Operator
 from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.loads import read_counts, with_counts
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.zoo import build as zoo_build
+from shardproof.models.text import InputError
 from shardproof.verify.plan.assumptions import wrong_assumptions
 from shardproof.verify.plan.box_tables import shape_of
 from shardproof.verify.plan.entries import operator_entry
@@ -96,7 +106,7 @@ def test_ids_outside_the_rows_go_nowhere() -> None:
     assert [found[y].tolist() for y in made] == [[0.0, 6.0], [-np.inf, 4.0], [np.inf, 2.0]]
 
 
-def moe(load: str = "even") -> Graph:
+def moe(load: str | tuple[int, ...] = "even") -> Graph:
     g = Builder("moe")
     x, w = g.input("x", (8, 6)), g.parameter("w", (4, 6, 5))
     ids = g.input("ids", (8, 2), "int64")
@@ -118,8 +128,11 @@ def moe(load: str = "even") -> Graph:
     return g.build(back)
 
 
-@pytest.mark.parametrize("load", ["even", "any"])
-def test_prices_are_those_of_the_second_builder_and_of_the_checker(load: str) -> None:
+LOADS = ["even", "any", (5, 1, 0, 2), (0, 0, 0, 1), (1, 1 << 30, 7, (1 << 30) - 11)]
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_prices_are_those_of_the_second_builder_and_of_the_checker(load: str | tuple[int, ...]) -> None:
     """Every entry by the tables, by plain fractions, and device by device."""
     machine = load_machine("cloud-a100:2x2")
     planning = build(moe(load), machine, space("complete,uneven"), 1 << 20)
@@ -134,13 +147,14 @@ def test_prices_are_those_of_the_second_builder_and_of_the_checker(load: str) ->
         assert cost == operator_times(shape, matrices, machine, planning.problem.scale).tolist()
     assert wrong_assumptions(planning.problem, planning.graph, machine, planning.space, 1 << 20) == ""
     assert ("even-groups" in planning.problem.assumptions) is (load == "even")
+    assert ("counted-groups(1: y)" in planning.problem.assumptions) is (not isinstance(load, str))
 
 
 def test_groups_on_every_device_cost_a_share_or_everything() -> None:
     """Four experts on four devices: a quarter of the points each where they are even, all of them where one may have
     them."""
     flops = {}
-    for load in ("even", "any"):
+    for load in ("even", "any", (5, 1, 0, 2), (3, 3, 1, 1)):
         planning = build(moe(load), load_machine("cloud-a100:1x4"), space("complete"))
         v = planning.operators["y"]
         of = planning.costs[v]
@@ -149,7 +163,114 @@ def test_groups_on_every_device_cost_a_share_or_everything() -> None:
             placement = planning.decisions[v].placement(k)
             if placement.matrix[placement.axes.index("e")] == (1, 4):
                 flops[load] = int(of.flops[k])
-    assert flops == {"even": 2 * 8 * 2 * 5 * 6 // 4, "any": 2 * 8 * 2 * 5 * 6}
+    whole = 2 * 8 * 2 * 5 * 6
+    assert flops == {"even": whole // 4, "any": whole, (5, 1, 0, 2): whole * 5 // 8, (3, 3, 1, 1): whole * 3 // 8}
+
+
+@given(
+    st.lists(st.integers(0, 1 << 20), min_size=8, max_size=8).filter(any),
+    st.integers(1, 1 << 40),
+    st.sampled_from([1, 2, 4, 8]),
+)
+def test_the_slowest_block_of_experts_decides_exactly(counts: list[int], width: int, ways: int) -> None:
+    """Points beyond 64 bits times counts: the shares are whole numbers, rounded up, of the tables and of the checker."""
+    g = Builder("wide")
+    x, w = g.input("x", (2, 1)), g.parameter("w", (8, 1, width))
+    axes = [Axis("t", 2), Axis("n", width), Axis("e", 8, Combine.SUM), Axis("k", 1, Combine.SUM)]
+    reads = [access(x, "t", "k"), access(w, "e", "k", "n"), access(g.input("ids", (2,), "int64"), "t")]
+    y = g.operator("y", "grouped_product", axes, reads, ["t", "n"], {"rows": "e", "load": tuple(counts)})
+    machine = load_machine(f"cloud-a100:1x{ways}")
+    planning = build(g.build(y), machine, space("complete"))
+    v = planning.operators["y"]
+    costs = planning.costs[v]
+    assert costs is not None
+    for k in range(len(costs.times)):
+        placement = planning.decisions[v].placement(k)
+        parts = dict(zip(placement.axes, (prod(row) for row in placement.matrix), strict=False))
+        block = 8 // parts["e"]
+        most = max(sum(counts[i : i + block]) for i in range(0, 8, block))
+        points = -(-2 // parts["t"]) * -(-width // parts["n"])
+        assert int(costs.flops[k]) == 2 * -(-points * most // sum(counts))
+        assert operator_entry(g_op(planning), planning.graph, placement, machine) == int(costs.times[k])
+
+
+def g_op(planning: Planning) -> Operator:
+    return next(op for op in planning.graph.operators if op.name == "y")
+
+
+def test_counts_are_read_by_layer_and_by_name(tmp_path: Path) -> None:
+    graph = zoo_build("moe", layers=2, experts=4, capacity_percent=0)
+    names = [op.name for op in graph.operators if op.even]
+    assert len(names) == 6
+    one, other = [4, 0, 1, 2], [1, 1, 1, 5]
+    same = with_counts(graph, one, "x.json")
+    layers = with_counts(graph, [one, other], "x.json")
+    named = with_counts(graph, {"layer1.*": other, "*": one}, "x.json")
+    assert layers == named and {op.loads for op in same.operators if op.loads} == {tuple(one)}
+    assert [op.loads[0] for op in layers.operators if op.loads] == [4, 4, 4, 1, 1, 1]
+    assert Graph.from_json(layers.to_json()) == layers and layers.sha256() != graph.sha256()
+    half = with_counts(graph, {"layer1.*": other}, "x.json")
+    assert [op.even for op in half.operators if op.name in names] == [True] * 3 + [False] * 3
+    step = build_step(layers, "sgd").graph
+    assert not any(op.even for op in step.operators) and sum(bool(op.loads) for op in step.operators) > 6
+    for wrong, message in (
+        ([1, 2], "2 counts for layer0.ffn.gate, which has 4 experts"),
+        ([one], "1 lists of counts; 2 layers have experts"),
+        ({"layer2.*": one}, "fits no grouped product"),
+        ({"*": one, "layer0.*": one}, "fits no grouped product first"),
+        ([0, 0, 0, 0], "0 points in all"),
+        ([1 << 31, 0, 0, 0], "divide the counts"),
+        ([1, 2, 3, True], "no list of whole numbers"),
+        ([1, 2, 3, -1], "no list of whole numbers"),
+        ([], "is no list of counts"),
+        ("even", "is no list of counts"),
+    ):
+        with pytest.raises(InputError, match=message):
+            with_counts(graph, wrong, "x.json")
+    with pytest.raises(InputError, match="all of a kind"):
+        with_counts(same, one, "x.json")
+    with pytest.raises(InputError, match="none"):
+        with_counts(zoo_build("mlp-unity"), one, "x.json")
+    for text, message in (("[1.5, 2]", "1.5 is not an integer"), ("[1,", "x.json"), ('{"a": 1, "a": 2}', "twice")):
+        (tmp_path / "x.json").write_text(text, encoding="utf-8")
+        with pytest.raises(InputError, match=message):
+            read_counts(tmp_path / "x.json")
+    with pytest.raises(InputError, match="none.json"):
+        read_counts(tmp_path / "none.json")
+
+
+def test_a_configuration_is_as_slow_as_its_fullest_experts() -> None:
+    """Expert parallelism over two: rows come and go, and are multiplied, in proportion to the fuller half."""
+    graph = zoo_build("moe", layers=1, batch=8, experts=4, capacity_percent=0, sequence=256, width=512, hidden=1024)
+    box, flags = load_machine("dgx-h100:1x8"), Flags("Megatron", ep=2)
+
+    def priced(counts: list[int] | None) -> StageWork:
+        counted = graph if counts is None else with_counts(graph, counts, "x")
+        return stage_work(build_step(counted, "adam", precision="bf16-master"), box, flags, 1)
+
+    even, same, skewed = (priced(c) for c in (None, [1, 1, 1, 1], [3, 3, 1, 1]))
+    assert even.parts == same.parts
+    (layer,) = even.layers
+    assert skewed.parts[layer].rows == even.parts[layer].rows * 3 // 2
+    assert skewed.parts[layer].passes["F"].products > even.parts[layer].passes["F"].products
+
+
+def test_a_plan_and_an_audit_take_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "counts.json").write_text("[5, 1, 1, 1]", encoding="utf-8")
+    (tmp_path / "split.json").write_text('{"layer0.ffn.[gud]*": {"e": {"ranks": 4}}}', encoding="utf-8")
+    model = "moe:layers=1,experts=4,capacity_percent=0,sequence=64,width=64,heads=4,kv_heads=2,hidden=128,vocabulary=64"
+    ask = [model, "--machine", "localhost:4", "--batch", "4"]
+    costs = []
+    for more in ([], ["--expert-loads", str(tmp_path / "counts.json")]):
+        out = tmp_path / f"{len(more)}.spz"
+        assert run(["plan", *ask, *more, "-o", str(out), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert run(["check", str(out)]) == 0
+        assert ("counted-groups" in capsys.readouterr().out) is bool(more)
+        run(["audit", *ask, *more, "--strategy", str(tmp_path / "split.json"), "--json"])
+        costs.append(json.loads(capsys.readouterr().out)["strategy_cost"])
+        assert found["status"] == "optimal"
+    assert costs[1] > 1.5 * costs[0]
 
 
 def test_what_a_file_may_not_say() -> None:
@@ -157,6 +278,11 @@ def test_what_a_file_may_not_say() -> None:
     (first, *rest) = graph.operators
     for wrong, message in (
         (replace(first, attributes=(("rows", "e"), ("load", "most"))), "attribute load: one of"),
+        (replace(first, attributes=(("rows", "e"), ("load", (1, 2, 3)))), "a count for every group"),
+        (replace(first, attributes=(("rows", "e"), ("load", (1, 2, 3, -1)))), "a count for every group"),
+        (replace(first, attributes=(("rows", "e"), ("load", (0, 0, 0, 0)))), "a count for every group"),
+        (replace(first, attributes=(("rows", "e"), ("load", ("a", "b", "c", "d")))), "a count for every group"),
+        (replace(first, attributes=(("rows", "e"), ("load", (1 << 31, 0, 0, 0)))), "a count for every group"),
         (replace(first, attributes=(("rows", "q"),)), "needs attribute rows"),
         (replace(first, attributes=(("rows", "t"),)), "ids that do not depend on axis 't'"),
     ):

@@ -22,6 +22,7 @@ SENTENCES: Final = {
     "packing-not-counted": "What a transport packs into messages is not counted as memory.",
     "donated-state": "The next value of a weight takes over the weight's memory.",
     "even-groups": "Groups (experts) get equally many rows.",
+    "counted-groups": "Groups (experts) of these get shares of the rows as they were counted",
     "said-by-dtensor": "Only placements were allowed that PyTorch's DTensor can say.",
     "said-by-jax": "Only placements were allowed that JAX's PartitionSpecs can say.",
     "unpriced-resources": "The machine's file names shared links that the plan is not priced with",

@@ -26,6 +26,7 @@ from ...models.terminal.options import (
     compare_option,
     force_option,
     json_option,
+    loads_option,
     output_option,
     refuse_combinations,
     require_combination,
@@ -87,6 +88,7 @@ UNCONFIRMED: Final[dict[str, object]] = {
 @click.option("--machine", help="For a model: built-in name, name:4x8, 4x8, or a TOML file.")
 @click.option("--batch", type=BATCH, help="Batch size of the model.")
 @attention_option
+@loads_option
 @compare_option
 @click.option("--memory", type=MEMORY, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
@@ -140,6 +142,7 @@ def audit_command(
     machine: str | None,
     batch: int | None,
     attention: Attention | None,
+    expert_loads: Path | None,
     compare: bool,
     memory: int | None,
     space_name: str | None,
@@ -173,11 +176,11 @@ def audit_command(
     )
     require_combination(AUDIT, kind=kind)
     if settings is not None and train is not None and machine is not None and against is not None:
-        model = note_comparison(publisher, subject, batch, notes, attention, compare, True)
+        model = note_comparison(publisher, subject, batch, notes, attention, compare, True, expert_loads)
         job = Compares(model, machine, train, recompute, precision, memory)
         return audit_against(job, (strategy, settings), against, notes, as_json)
     if settings is not None and train is not None and machine is not None:
-        model = note_comparison(publisher, subject, batch, notes, attention, compare, True)
+        model = note_comparison(publisher, subject, batch, notes, attention, compare, True, expert_loads)
         where = space_name and space(space_name)
         if not as_json:
             say(*(f"note: {note}" for note in notes))
@@ -208,9 +211,11 @@ def audit_command(
                 )
             target = load_machine(machine)
             where = space(space_name) if space_name is not None else None
-            graph = note_comparison(publisher, subject, batch, notes, attention, compare)
+            graph = note_comparison(publisher, subject, batch, notes, attention, compare, False, expert_loads)
             program = (
-                graph if rewritten is None else note_comparison(publisher, rewritten, None, notes, attention, compare)
+                graph
+                if rewritten is None
+                else note_comparison(publisher, rewritten, None, notes, attention, compare, False, expert_loads)
             )
             given = strategy_for(strategy, program, target)
             request = AuditRequest(graph, target, given, where, memory, carry, engine, gap)

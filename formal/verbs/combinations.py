@@ -29,7 +29,18 @@ PLAN: Final = Combinations(
     "plan",
     (
         *("machine", "train", "loss", "recompute", "batch", "precision", "micro_batch", "attention", "compare"),
-        *("memory", "space_name", "vocabulary", "engine", "effort", "time_limit", "work_limit", "gap", "threads"),
+        *(
+            "expert_loads",
+            "memory",
+            "space_name",
+            "vocabulary",
+            "engine",
+            "effort",
+            "time_limit",
+            "work_limit",
+            "gap",
+            "threads",
+        ),
         *("explain_cost", "strategy", "pipeline", "interleave", "without", "overlap", "views", "joint", "best"),
         *_REWRITES,
         *OUTPUT,
@@ -101,8 +112,19 @@ AUDIT: Final = Combinations(
     "audit",
     (
         *("strategy", "against", "machine", "batch", "attention", "compare", "memory", "space_name", "train"),
-        "recompute",
-        *("precision", "pipeline", "carry", "joint", "rewritten", "engine", "effort", "time_limit", "work_limit"),
+        *(
+            "recompute",
+            "expert_loads",
+            "precision",
+            "pipeline",
+            "carry",
+            "joint",
+            "rewritten",
+            "engine",
+            "effort",
+            "time_limit",
+            "work_limit",
+        ),
         *("gap", *_REWRITES, *OUTPUT),
     ),
     (
@@ -130,7 +152,7 @@ AUDIT: Final = Combinations(
         Apart("joint", _SAID, "equal programs are compared over whole spaces"),
         Apart(
             "kind=choices",
-            ("machine", "batch", "attention", "compare", "memory", "space_name", "carry", "joint"),
+            ("machine", "batch", "attention", "expert_loads", "compare", "memory", "space_name", "carry", "joint"),
             "it belongs to a selection problem, whose tables are given; for a model write "
             "{{operator: {{axis: {{level: degree}}}}}}",
         ),

@@ -26,6 +26,7 @@ from ...models.terminal.options import (
     compare_option,
     force_option,
     json_option,
+    loads_option,
     options_as,
     output_option,
     refuse_combinations,
@@ -83,6 +84,7 @@ class PlanOptions:
     precision: str | None
     micro_batch: str
     attention: Attention | None
+    expert_loads: Path | None
     compare: bool
     memory: int | None
     space_name: str | None
@@ -112,7 +114,14 @@ class PlanOptions:
         """What is asked of the planner; `notes` takes what the frontend and the comparison with it say."""
         return PlanRequest(
             note_comparison(
-                publisher, self.model, self.batch, notes, self.attention, self.compare, self.train is not None
+                publisher,
+                self.model,
+                self.batch,
+                notes,
+                self.attention,
+                self.compare,
+                self.train is not None,
+                self.expert_loads,
             ),
             load_machine(self.machine),
             self.train,
@@ -177,6 +186,7 @@ class PlanOptions:
 @click.option("--precision", type=PRECISION, help=PRECISION_HELP)
 @click.option("--micro-batch", type=MICRO, default="1", show_default=True, help=MICRO_HELP)
 @attention_option
+@loads_option
 @compare_option
 @click.option("--memory", type=MEMORY, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")

@@ -174,7 +174,7 @@ class Device:
         self.chains, self.attention = kernels.chains, kernels.attention
         self._orders = axis_orders(graph)
         self._forms = operator_forms(graph, self._orders)
-        self._seconds: dict[tuple[OperatorForm, tuple[int, ...], bool], tuple[Fraction, Fraction]] = {}
+        self._seconds: dict[tuple[OperatorForm, tuple[int, ...], bool, Fraction], tuple[Fraction, Fraction]] = {}
         own = self.machine.device
         device = with_forms(own)
         self.steady = STEADY.get(own.name, Fraction(1)) if device.products else Fraction(1)
@@ -194,9 +194,12 @@ class Device:
     def _priced(self, op: Operator) -> tuple[Fraction, Fraction]:
         form, share = self._forms[op.name], self.share(op)
         sizes = tuple(share[name] for name in self._orders[operator_key(op.name)])
-        if op.kind is NodeKind.GROUPED and form.even and (ways := self.ways.get(op.name, {}).get(op.rows, 1)) > 1:
-            form = _of_local_groups(form, ways)  # rows came here: those of the experts that are here
-        key = form, sizes, op.name in self.eight
+        if op.kind is NodeKind.GROUPED and (form.even or form.loads):
+            ways = self.ways.get(op.name, {}).get(op.rows, 1)
+            form = replace(form, even=True, loads=())
+            if ways > 1:
+                form = _of_local_groups(form, ways)  # rows came here: those of the experts that are here
+        key = form, sizes, op.name in self.eight, self.heaviest(op)
         if key not in self._seconds:
             blocks = tuple(np.array([[[0, n]]], dtype=np.int64) for n in sizes)
             whole = np.ones((1, len(sizes) + 1, 1), dtype=np.int64)
@@ -204,7 +207,7 @@ class Device:
             priced = operator_costs(form, tables, self._fast if key[2] else self.machine)
             time, by = int(priced.times[0]) * UNIT, FORMULAS[priced.decided[0]]
             if op.kind is NodeKind.GROUPED:
-                time = max(time, self._grouped(op, key[2]))
+                time = max(time, self._grouped(op, key[2])) * self.heaviest(op)
             slow = UNALIGNED.get(self.machine.device.name)
             if slow is not None and self._has_odd_rows(op):
                 time = max(time, int(priced.flops[0]) / slow)
@@ -236,7 +239,7 @@ class Device:
         form = device.product(self.graph.computed_in(op))
         share, along = self.share(op), {i.single for i in op.inputs[-1].index}
         wide = [n for a, n in share.items() if a not in along and a != op.rows]
-        if form is None or not op.even or len(wide) != 2:
+        if form is None or not (op.even or op.loads) or len(wide) != 2:
             return Fraction(0)
         here = share[op.rows]
         each = max(1, prod(n for a, n in share.items() if a in along) // here)
@@ -244,6 +247,15 @@ class Device:
         box = np.array([sizes], dtype=np.int64)
         none = np.zeros(1, dtype=np.int64)
         return int(product_times(form, box, none, device.peak(form.dtype), UNIT)[0]) * UNIT
+
+    def heaviest(self, op: Operator) -> Fraction:
+        """Points of the part of the groups that has most, over those of an even part; 1 where none were counted."""
+        ways = self.ways.get(op.name, {}).get(op.rows, 1) if op.loads else 1
+        if ways == 1:
+            return Fraction(1)
+        each = -(-len(op.loads) // ways)
+        most = max(sum(op.loads[k : k + each]) for k in range(0, len(op.loads), each))
+        return Fraction(most * ways, sum(op.loads))
 
     def seconds(self, op: Operator) -> Fraction:
         """The time of an operator's box in a step.  Raises `MachineError` if the machine lacks the type's peak."""

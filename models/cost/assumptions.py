@@ -5,6 +5,7 @@ its identity.
     of the cost model      `cost.FLAGS`
     of the memory rows     `memory.flags`; without a limit there are none: `no-memory-limit`
     even-groups                        the groups of every grouped product (experts) have equally many points (tokens)
+    counted-groups(n: a b ..)          the groups of these have shares of the points as the model's counts say
     one-step-redistribution            a tensor goes from its writer's layout to its reader's (or its copy's) directly;
                                        one in between is not tried
     contiguous-queries(n: op ..)       queries of an attention with a band are cut into runs: placements that balance
@@ -47,6 +48,9 @@ def flags(graph: Graph, machine: Machine, where: Space, memory_limit: int | None
     found |= {"no-memory-limit"} if memory_limit is None else set(memory.flags(graph))
     if any(op.even for op in graph.operators):
         found.add("even-groups")
+    counted = [op.name for op in graph.operators if op.loads]
+    if counted:
+        found.add(f"counted-groups({len(counted)}: {_named(counted)})")
     if moves:
         found.add("one-step-redistribution")
     if machine.resources:

@@ -111,7 +111,7 @@ def operator_costs(form: OperatorForm, tables: AxisTables, machine: Machine, uni
     gathered = form.spec.kind is NodeKind.GATHER
     touched = [intervals(operand.access, operand.shape, tables) for operand in (*form.inputs, form.output)[gathered:]]
     banded = () if form.band is None else (form.band.query, form.band.key)
-    placed = [i for i, a in enumerate(form.axes) if a.name in banded]
+    placed = [i for i, a in enumerate(form.axes) if a.name in banded or (form.loads and a.name == form.rows)]
     some = _one_of_a_kind(
         machine,
         [*tables.tables, *(table for dims, _ in touched for table in dims)],
@@ -123,6 +123,8 @@ def operator_costs(form: OperatorForm, tables: AxisTables, machine: Machine, uni
     points = device_volumes(tables.tables, tables.codes, counted, some.size)
     if form.even:  # of the points of all groups together, a group's share
         points = -(-points // next(a.extent for a in form.axes if a.name == form.rows))
+    if form.loads:
+        points = _of_groups(points, form, tables)
     if form.band is not None:
         points = points * _pairs(form.band, form, tables)
     moved = points * form.inputs[0].element_bytes if gathered else np.zeros_like(points)
@@ -165,6 +167,15 @@ def _pairs(band: Band, form: OperatorForm, tables: AxisTables) -> Ints:
     query, key = ((tables.tables[i], tables.codes[:, i]) for i in (names.index(band.query), names.index(band.key)))
     found = count(query[0][:, None], key[0][None], band.behind, band.ahead, band.block)
     return np.asarray(found[query[1], key[1]])
+
+
+def _of_groups(points: Ints, form: OperatorForm, tables: AxisTables) -> Ints:
+    """Points of the groups that a device has, of the points of all groups, per placement and device of the tables."""
+    rows = next(i for i, a in enumerate(form.axes) if a.name == form.rows)
+    before = np.concatenate([[0], np.cumsum(form.loads, dtype=np.int64)])
+    here = (before[tables.tables[rows][..., 1]] - before[tables.tables[rows][..., 0]])[tables.codes[:, rows]]
+    whole, rest = np.divmod(points, before[-1])  # so that no product is beyond 64 bits
+    return np.asarray(whole * here - (-rest * here // before[-1]))
 
 
 def _one_of_a_kind(machine: Machine, tables: Sequence[Ints], placed: Sequence[Ints] = ()) -> Ints:
@@ -279,7 +290,7 @@ def measured_times(form: OperatorForm, tables: AxisTables, machine: Machine, dev
     """Per placement and each of the `devices` of the tables the measured time of its box in picoseconds, -1 where
     the profile has none; None if it has none anywhere.
     """
-    if form.band is not None or form.arithmetic or form.traffic:  # extents say no pairs, no type and no body
+    if form.band is not None or form.arithmetic or form.traffic or form.loads:  # extents say no pairs, no body, ..
         return None
     order = form.profile_axes
     rows = [

@@ -46,7 +46,8 @@ class OperatorForm:
     (profiles list extents so).
 
     `over`: axes of statistics; `rows`: the row axis of a gather, scatter or grouped product, else empty; `flops` per
-    point of the iteration space; `even`: the points of a grouped product are shared evenly by its groups.  Attention:
+    point of the iteration space; `even`: the points of a grouped product are shared evenly by its groups; `loads`: as
+    these numbers are.  Attention:
     `inner` axes lie inside a point, which is a pair of query and key; `band` of the keys that a query sees.
     `arithmetic`: the type of factors that are summed in a wider one, else empty.  `finish`: operations of
     an epilogue per element of the result.  Scan: `inner` axes are no rows, `traffic`: bytes that the body moves for
@@ -68,6 +69,7 @@ class OperatorForm:
     finish: int = 0
     traffic: tuple[tuple[tuple[str, ...], int], ...] = ()
     launches: int = 1
+    loads: tuple[int, ...] = ()
 
     @property
     def spec(self) -> Function:
@@ -136,6 +138,7 @@ def operator_form(op: Operator, graph: Graph, order: Sequence[str]) -> OperatorF
         fused.operations(op) if graph.flops_per_point(op) else 0,
         tuple((tuple(number[r] for r in t.rows), t.bytes) for t in scan.traffic(op, graph.body(op))) if loop else (),
         scan.launches(op, graph.body(op)) if loop else 1,
+        op.loads,
     )
 
 

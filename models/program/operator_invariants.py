@@ -14,7 +14,7 @@ from . import attention as attention_operator
 from . import fused
 from . import scan as scan_operator
 from .index import Axis
-from .operators import BY_DATA, EVEN, FUNCTIONS, LOADS, NodeKind, Operator
+from .operators import BY_DATA, EVEN, FUNCTIONS, LOADS, MOST_COUNTED, NodeKind, Operator
 from .tensor import ELEMENT_BYTES, Role, Tensor
 
 if TYPE_CHECKING:
@@ -188,8 +188,17 @@ def rows(n: Node) -> Messages:
 
 def groups(n: Node) -> Messages:
     op = n.op
-    if op.kind is NodeKind.GROUPED and (op.rows in op.inputs[-1].axes or op.attribute("load", EVEN) not in LOADS):
-        yield f"{op.function} needs ids that do not depend on axis {op.rows!r}, and attribute load: one of {LOADS}"
+    if op.kind is not NodeKind.GROUPED:
+        return
+    load = op.attribute("load", EVEN)
+    counts = load if isinstance(load, tuple) else ()
+    numbers = all(isinstance(x, int) and x >= 0 for x in counts) and 0 < sum(int(x) for x in counts) <= MOST_COUNTED
+    counted = op.rows in n.axes and len(counts) == n.axes[op.rows].extent and numbers
+    if op.rows in op.inputs[-1].axes or not (load in LOADS or counted):
+        yield (
+            f"{op.function} needs ids that do not depend on axis {op.rows!r}, and attribute load: one of {LOADS}, or a "
+            f"count for every group, 1 to {MOST_COUNTED} in all"
+        )
 
 
 def attention(n: Node) -> Messages:

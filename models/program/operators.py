@@ -22,7 +22,8 @@ scatter       output[v, j] = sum (max, min) over b with ids[b] = v of g[b, j], t
 grouped       product of the inputs before the last, where the last, ids, names the group: the sum of products over
               [ids = e] only.  The group axis `rows` is summed (tokens through the experts they chose) or parallel (the
               gradient of the experts); cost counts one group per point, shared evenly by the devices that hold groups
-              (attribute load = even, the assumption `even-groups`) or all of them on one device (load = any)
+              (attribute load = even, the assumption `even-groups`), as many as were counted for every group (load =
+              the counts, of which shares are meant), or all of them on one device (load = any)
 attention     softmax of scores of queries and keys times values, without storing scores (`models.program.attention`):
               keys and features are reduction axes, features are never split; splitting the keys all-reduces the
               row maximum and sum; cost counts the pairs of query and key that a mask leaves
@@ -70,6 +71,8 @@ BY_DATA: Final = frozenset({NodeKind.GATHER, NodeKind.SCATTER, NodeKind.GROUPED}
 EVEN: Final = "even"
 LOADS: Final = (EVEN, "any")
 """What a grouped product may assume of its groups, first the default: as many points each, or any distribution."""
+MOST_COUNTED: Final = (1 << 31) - 1
+"""The largest sum of counts of a grouped product, so that shares of it are exact in 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -323,6 +326,12 @@ class Operator:
     def even(self) -> bool:
         """Whether the groups of a grouped product are assumed to have equally many points (`even-groups`)."""
         return self.kind is NodeKind.GROUPED and self.attribute("load", EVEN) == EVEN
+
+    @property
+    def loads(self) -> tuple[int, ...]:
+        """Points of every group of a grouped product, as they were counted; empty where something is assumed."""
+        value = self.attribute("load", EVEN) if self.kind is NodeKind.GROUPED else EVEN
+        return tuple(int(n) for n in value) if isinstance(value, tuple) else ()
 
     @property
     def reduction_axes(self) -> tuple[Axis, ...]:

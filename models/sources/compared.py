@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..program.graph import Graph
 from .building.original import Comparer, Comparison, Original
 from .load import Attention, load_model
+from .loads import read_counts, with_counts
 
 
 @dataclass
@@ -50,9 +52,10 @@ def note_comparison(
     attention: Attention | None,
     compare: bool,
     trained: bool = False,
+    loads: Path | None = None,
 ) -> Graph:
-    """The graph; its comparison is the last of the notes."""
+    """The graph; its comparison is the last of the notes.  `loads`: a file of counts of experts."""
     graph, found = load_compared(comparer, spec, batch, notes.append, attention, None, compare, trained)
     if found is not None:
         notes.append(found.words)
-    return graph
+    return graph if loads is None else with_counts(graph, read_counts(loads), str(loads))

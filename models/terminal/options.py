@@ -242,6 +242,13 @@ attention_option = click.option(
 )
 
 
+loads_option = click.option(
+    "--expert-loads",
+    type=click.Path(path_type=Path),
+    help="JSON of tokens of every expert (a list, a list per layer, or by operator) in place of even groups.",
+)
+
+
 compare_option = click.option(
     "--compare/--no-compare",
     default=True,

@@ -44,7 +44,8 @@ def busy(op: Operator, program: Program, box: dict[str, Interval], device: Devic
         arithmetic = Fraction(loop.flops) / device.peaks[dtype] if loop.flops else Fraction(0)
         return max(arithmetic, (once + loop.bytes) / device.bandwidth) + loop.launches * device.launch
     factors = op.attributes.get("arithmetic")
-    if (op.function, dtype, extents) in machine.measured and not is_banded(op) and factors is None:
+    told = not is_banded(op) and factors is None and isinstance(op.attributes.get("load", ""), str)
+    if (op.function, dtype, extents) in machine.measured and told:
         return machine.measured[op.function, dtype, extents]
     work_per_point = flops_per_point(op, dtype)
     work = work_per_point * points(op, box)
@@ -79,6 +80,9 @@ def points(op: Operator, box: dict[str, Interval]) -> int:
     met = prod(length(box[a]) for a in box if a != rows)
     if op.kind == "grouped" and op.attributes.get("load", "even") == "even":  # the share of the groups held here
         return ceil(met * Fraction(length(box[rows]), op.axes[rows].extent))
+    if op.kind == "grouped" and op.attributes["load"] != "any":  # as many as were counted for the groups held here
+        counts = op.attributes["load"]
+        return ceil(Fraction(met * sum(counts[box[rows][0] : box[rows][1]]), sum(counts)))
     return met
 
 

@@ -57,6 +57,13 @@ def fixed_assumptions(graph: Graph, machine: Machine, where: Space, memory_limit
         found.add("one-step-redistribution")
     if any(op.kind is NodeKind.GROUPED and op.attribute("load", "even") == "even" for op in graph.operators):
         found.add("even-groups")
+    counted = tuple(
+        op.name
+        for op in graph.operators
+        if op.kind is NodeKind.GROUPED and isinstance(op.attribute("load", "even"), tuple)
+    )
+    if counted:
+        found.add(f"counted-groups({len(counted)}: " + _some(counted) + ")")
     if memory_limit is None:
         found.add("no-memory-limit")
     else:

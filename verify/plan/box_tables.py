@@ -57,7 +57,8 @@ class Shape:
     """An operator without names; axes are rows of the matrix.  `sizes`: element bytes of the inputs, then of the
     output; `order`: rows in the order of a profile's extents; `rows`: the row axis of a gather, a scatter or a
     grouped product; `peak`: the element type it computes in; `groups`: over how many groups the points of a grouped
-    product are spread evenly, else 0.  Of attention, `inner`: rows inside a pair of query and key, `band`: the rows of
+    product are spread evenly, else 0; `counts`: of points, by group, where they are known.
+    Of attention, `inner`: rows inside a pair of query and key, `band`: the rows of
     query and key, and what a query sees of the keys; `profiled`: whether a profile may hold its times.
     `finish`: operations per element of the result; `product`: rows of batch, rows, columns and sum of a matrix product.
     `attended`: of attention whether it is a gradient, and its rows and keys.
@@ -84,6 +85,7 @@ class Shape:
     turning: tuple[tuple[tuple[int, ...], int], ...] = ()
     launches: int = 1
     attended: tuple[bool, tuple[int, ...], tuple[int, ...]] | None = None
+    counts: tuple[int, ...] = ()
 
     @property
     def spec(self) -> Function:
@@ -106,7 +108,7 @@ def shape_of(op: Operator, graph: Graph, axes: Sequence[str]) -> Shape:
     written = tuple(row[i.terms[0][0]] for i in op.output.index)
     name = str(op.attribute("rows", ""))
     rows = row[name] if op.kind in (NodeKind.GATHER, NodeKind.SCATTER, NodeKind.GROUPED) else None
-    even = op.kind is NodeKind.GROUPED and op.attribute("load", "even") == "even"
+    load = op.attribute("load", "even") if op.kind is NodeKind.GROUPED else ""
     attention, bounds = op.kind is NodeKind.ATTENTION, bounds_of(op)
     over = tuple(sorted(row[n] for n in op.over)) if attention or op.kind is NodeKind.NORMALISE else ()
     inside = tuple(row[n] for role in ("feature", "value_feature", "packed") for n in attribute_axes(op, role))
@@ -127,15 +129,16 @@ def shape_of(op: Operator, graph: Graph, axes: Sequence[str]) -> Shape:
         rows,
         loop.flops if loop else graph.flops_per_point(op),
         factors or graph.tensor((op.inputs[0] if attention else op.output).tensor).dtype,
-        extent[name] if even else 0,
+        extent[name] if load == "even" else 0,
         inside,
         (query, key, bounds) if bounds else None,
-        not bounds and not factors and not loop,
+        not bounds and not factors and not loop and not isinstance(load, tuple),
         finishing(op),
         () if product is None else tuple(tuple(row[n] for n in part) for part in product.parts),
         tuple((tuple(row[n] for n in along), size) for along, size in loop.moved) if loop else (),
         loop.launches if loop else 1,
         (seen.backward, tuple(row[n] for n in seen.rows), tuple(row[n] for n in seen.keys)) if seen else None,
+        tuple(int(n) for n in load) if isinstance(load, tuple) else (),
     )
 
 

@@ -74,7 +74,8 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     """
     hierarchy = machine.hierarchy
     rows = op.attribute("rows", "") if op.kind in (NodeKind.GATHER, NodeKind.SCATTER, NodeKind.GROUPED) else None
-    even = op.kind is NodeKind.GROUPED and op.attribute("load", "even") == "even"
+    load = op.attribute("load", "even") if op.kind is NodeKind.GROUPED else ""
+    even, counts = load == "even", [int(n) for n in load] if isinstance(load, tuple) else []
     extent = {a.name: a.extent for a in op.axes}
     blocks = axis_blocks(tuple(extent[name] for name in placement.axes), placement.matrix, hierarchy)
     operands = [(read_by(op, k, graph, placement, hierarchy), a.tensor) for k, a in enumerate(op.inputs)]
@@ -90,6 +91,8 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     if loop:
         hidden |= {*extent} - {*op.output.axes[:-1]}
     banded = [placement.axes.index(a) for role in ("query", "key") for a in attribute_axes(op, role)] if bounds else []
+    if counts:
+        banded.append(placement.axes.index(str(rows)))
     device, number = (
         _classes(machine) if machine.others else ((machine.device,), np.zeros(machine.devices, dtype=np.int64))
     )
@@ -104,7 +107,7 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
         length = dict(zip(placement.axes, mine, strict=True))
         known = (
             None
-            if bounds or summed or loop
+            if bounds or summed or loop or counts
             else measured.get((op.function, dtype, tuple(length[name] for name in order)))
         )
         if known is not None:
@@ -113,6 +116,9 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
         points = prod(n for name, n in length.items() if name not in hidden)
         if even:  # every group has as many points as any other
             points = ceil(Fraction(points * length[str(rows)], extent[str(rows)]))
+        if counts:  # the groups that are here have what was counted for them
+            first, last = blocks[d, placement.axes.index(str(rows))].tolist()
+            points = ceil(Fraction(points * sum(counts[first:last]), sum(counts)))
         if bounds:
             (query, key) = banded
             points = points // max(1, mine[query] * mine[key])

@@ -60,6 +60,10 @@ def _times(shape: Shape, matrices: Ints, machine: Machine, scale: int) -> Ints:
     )
     if shape.groups:  # every group has as many points as any other
         points = -(-points * length[:, :, shape.rows] // shape.groups)
+    if shape.counts and shape.rows is not None:
+        upto = np.array([sum(shape.counts[:k]) for k in range(len(shape.counts) + 1)], dtype=np.int64)
+        mine, total = upto[block[:, :, shape.rows, 1]] - upto[block[:, :, shape.rows, 0]], int(upto[-1])
+        points = points // total * mine + (points % total * mine + total - 1) // total
     if shape.band:
         query, key, bounds = shape.band
         points = points * pairs_of_boxes(block[:, :, query], block[:, :, key], bounds)

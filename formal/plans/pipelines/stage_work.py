@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import prod
+from math import ceil, prod
 from typing import Final
 
 from ....models.cost.alone import FUSED, Device, Kernels, elementwise
@@ -423,7 +423,7 @@ def _exchange(
             rows = share["b"] * share["s"] * chosen // (flags.tp if flags.sequence_parallel else 1)
             size = rows * share["m"] * device.graph.tensor(op.inputs[0].tensor).element_bytes
             part = parts[where[op.name]]
-            part.rows += size if flags.ep > 1 else 0
+            part.rows += ceil(size * device.heaviest(op)) if flags.ep > 1 else 0
             for kind in "FB":
                 part.passes[kind].seconds += 8 * size / device.machine.device.bandwidth
                 part.passes[kind].kernels += 4
