@@ -602,6 +602,55 @@ def test_processes_that_a_launcher_starts(launch: str, devices: int) -> None:
                 found.flags.copies(machine)
 
 
+NEMO_STARTS: Final = (
+    ("devices: 8", 8),
+    ("devices: 8, num_nodes: 4", 32),
+    ("devices: '8', num_nodes: 2", 16),
+    ("devices: [0, 1, 2, 3], num_nodes: 2", 8),
+    ("devices: -1", 0),
+    ("devices: auto, num_nodes: 1", 0),
+    ("num_nodes: 1", 0),
+    ("num_nodes: 2", 0),
+)
+
+
+@pytest.mark.parametrize(("trainer", "devices"), NEMO_STARTS)
+def test_processes_of_lightnings_trainer_are_the_machines_devices(trainer: str, devices: int) -> None:
+    found = read_settings(f"trainer: {{{trainer}}}\nmodel: {{tensor_model_parallel_size: 2, bf16: true}}\n")
+    assert found is not None and found.flags.source == "NeMo" and found.flags.devices == devices
+    listed = found.to_json()["not_compared"]
+    assert isinstance(listed, list)
+    assert ("trainer.num_nodes" in listed) is ("num_nodes" in trainer and not devices)
+    for machine in (8, 16, 32):
+        if devices in (0, machine):
+            assert found.flags.copies(machine) == machine // 2
+        else:
+            with pytest.raises(InputError, match=f"{devices} processes are started on a machine of {machine} devices"):
+                found.flags.copies(machine)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "message"),
+    [
+        ("devices: 0", "trainer.devices 0: is neither a number"),
+        ("devices: []", "trainer.devices"),
+        ("devices: two", "trainer.devices 'two'"),
+        ("devices: true", "trainer.devices"),
+        ("num_nodes: 0, devices: 8", "trainer.num_nodes is 0"),
+    ],
+)
+def test_processes_of_lightnings_trainer_that_are_no_number(trainer: str, message: str) -> None:
+    refused(f"trainer: {{{trainer}}}\nmodel: {{tensor_model_parallel_size: 2, bf16: true}}\n", message)
+
+
+def test_axolotls_world_is_the_machine() -> None:
+    text = "base_model: x\nmicro_batch_size: 2\ngradient_accumulation_steps: 1\nfsdp: [full_shard]\nworld_size: 8\n"
+    found = read_settings(text)
+    assert found is not None and found.flags.source == "axolotl" and found.flags.devices == 8
+    with pytest.raises(InputError, match="8 processes are started on a machine of 16 devices"):
+        found.flags.copies(16)
+
+
 def test_processes_of_a_file_are_the_machines_devices() -> None:
     found = read_settings(ACCELERATE)
     assert found is not None and found.flags.devices == 8 and found.flags.copies(8) == 4

@@ -40,9 +40,30 @@ def nemo(data: Mapping[str, object]) -> Settings:
             values.setdefault("distributed_optimizer", (word, True))
     if half := _HALVES.get(said.text("half")):
         values.setdefault(half, (said.word("half"), True))
-    return settings_of_words(
+    devices = _started(said)
+    found = settings_of_words(
         Sorted(said.framework, values, said.read, said.no_effect, said.not_compared, said.neutral, said.not_said)
     )
+    alone = () if devices or "nodes" not in said.values else (said.word("nodes"),)  # nodes of any size
+    return replace(found, flags=replace(found.flags, devices=devices), uncompared=(*found.uncompared, *alone))
+
+
+_ALL: Final = ("auto", "-1")
+"""What Lightning's Trainer is told to take every device of a node; nothing is said of how many there are."""
+
+
+def _started(said: Sorted) -> int:
+    """Processes that Lightning's Trainer starts: devices of a node times nodes; 0 where that is not said."""
+    value, nodes = said.values.get("node_devices", ("", "auto"))[1], said.count("nodes", 1)
+    if isinstance(value, list) and value:
+        each = len(value)  # the numbers of the devices
+    elif str(value) in _ALL and not isinstance(value, list):
+        each = 0
+    elif isinstance(value, int | str) and not isinstance(value, bool) and re.fullmatch(r"[1-9]\d{0,6}", str(value)):
+        each = int(value)
+    else:
+        raise said.wrong("node_devices", "is neither a number of devices, nor their numbers, nor -1 or auto")
+    return each * nodes
 
 
 def _filled(name: str, value: Value, told: Mapping[str, Value]) -> Value:
