@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Literal
 from shardproof.answers import Limit, NoPlan, Plan
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import Machine, load_machine
+from shardproof.models.machine.shared_links import planned_machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.objects import graph_of_object
@@ -115,7 +116,7 @@ def plan(
 
     require_keywords(PLAN, plan, locals(), **({} if stages is None else {"pipeline": stages}))
     space_name, share, limit = _counting(effort, space_name, gap, time_limit_s, work_limit)
-    graph, target = _graph(model, inputs, batch, attention, compare, train is not None), _machine(machine)
+    graph, target = _graph(model, inputs, batch, attention, compare, train is not None), planned_machine(machine)
     request = _request(graph, target, train, loss, recompute, precision, micro_batch, memory, space_name)
     given = None if strategy is None else _strategy(strategy, graph, target)
     if isinstance(given, TensorLayouts):
@@ -198,7 +199,7 @@ def pipeline(
     if recompute == TENSORS:
         raise InputError("stages compute whole blocks again: recompute='auto', or plan(.., stages=..) for both")
     space_name, share, limit = _counting(effort, space_name, gap, time_limit_s, work_limit)
-    graph, target, settings = _graph(model, inputs, batch, None, compare, True), _machine(machine), None
+    graph, target, settings = _graph(model, inputs, batch, None, compare, True), planned_machine(machine), None
     if strategy is not None:
         said = pipelined_settings(strategy)
         precision = precision or said.precision
@@ -245,7 +246,7 @@ def audit(
 
     require_keywords(AUDIT, audit, locals())
     _, share, limit = _counting(effort, space_name, gap, time_limit_s, work_limit)
-    graph, target = _graph(model, inputs, batch, attention, compare), _machine(machine)
+    graph, target = _graph(model, inputs, batch, attention, compare), planned_machine(machine)
     where = None if space_name is None else space(space_name)
     given = _strategy(strategy, graph, target)
     request = AuditRequest(graph, target, given, where, _bytes(memory), carry, engine, share)
@@ -280,9 +281,6 @@ def machine(spec: Machine | str | Path) -> Machine:
     (16, ['nodes', 'gpus'])
     """
     return spec if isinstance(spec, Machine) else load_machine(str(spec))
-
-
-_machine = machine  # arguments of this name hide it
 
 
 def _share(gap: Fraction | float | str) -> Fraction:

@@ -326,8 +326,14 @@ def placement(split: Split, axes: tuple[str, ...], machine: Machine, place: str)
     for j, level in enumerate(machine.levels):
         used = prod(row[j] for row in matrix if row[j])
         if level.size % used:
+            sizes = list(machine.hierarchy)
+            sizes[j] = level.size // used * used or used
+            left = machine.devices - prod(sizes)
+            idle = f"leaves {left} devices idle" if left > 0 else "has enough"
             raise StrategyError(
-                place, f"degrees over {level.name!r} multiply to {used}, which does not divide its size {level.size}"
+                place,
+                f"degrees over {level.name!r} multiply to {used}, which does not divide its size {level.size}",
+                f"a machine that {idle}: --machine {machine.name}:{'x'.join(map(str, sizes))}",
             )
         rest = level.size // used
         if sum(row[j] == 0 for row in matrix) > 1:

@@ -14,6 +14,7 @@ import click
 
 from ...models.layout.placement import space
 from ...models.machine.machine import load_machine
+from ...models.machine.shared_links import with_shared_links
 from ...models.sources.compared import note_comparison
 from ...models.sources.load import Attention
 from ...models.sources.training import TrainingStep
@@ -177,11 +178,15 @@ def audit_command(
     require_combination(AUDIT, kind=kind)
     if settings is not None and train is not None and machine is not None and against is not None:
         model = note_comparison(publisher, subject, batch, notes, attention, compare, True, expert_loads)
-        job = Compares(model, machine, train, recompute, precision, memory)
+        target, shared = with_shared_links(load_machine(machine))
+        job = Compares(model, target, machine, train, recompute, precision, memory)
+        notes.extend(shared)
         return audit_against(job, (strategy, settings), against, notes, as_json)
     if settings is not None and train is not None and machine is not None:
         model = note_comparison(publisher, subject, batch, notes, attention, compare, True, expert_loads)
         where = space_name and space(space_name)
+        target, shared = with_shared_links(load_machine(machine))
+        notes.extend(shared)
         if not as_json:
             say(*(f"note: {note}" for note in notes))
         which = recompute or ("none" if settings.recompute is None else settings.recompute.value)
@@ -191,7 +196,7 @@ def audit_command(
         def make(which: str) -> TrainingStep | None:
             return training_of(model, train, None, which, types)
 
-        wanted = PipelineRequest(make, load_machine(machine), pipeline or "", which, (), where or None, memory, gap)
+        wanted = PipelineRequest(make, target, pipeline or "", which, (), where or None, memory, gap)
         return audit_pipelined(publisher, wanted, settings, clock, output, as_json)
     with Watch("auditing") as watch:
         if isinstance(listed, ChoiceList):
@@ -209,7 +214,8 @@ def audit_command(
                     "a strategy for a model needs --machine; for a selection problem the strategy is a list of "
                     "choice indices"
                 )
-            target = load_machine(machine)
+            target, shared = with_shared_links(load_machine(machine))
+            notes.extend(shared)
             where = space(space_name) if space_name is not None else None
             graph = note_comparison(publisher, subject, batch, notes, attention, compare, False, expert_loads)
             program = (

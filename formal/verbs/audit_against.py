@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from ...models.machine.machine import load_machine
+from ...models.machine.machine import Machine
 from ...models.machine.quantities import error_bound_text
 from ...models.pipelines.micro import batch_of
 from ...models.pipelines.work import PER_SECOND
@@ -53,12 +53,13 @@ SHOWN: Final = 3
 
 @dataclass(frozen=True)
 class Compares:
-    """What both configurations are of: model, machine as it was named, optimizer, and the options that are not said
-    (None: what each one's settings say); `memory`: of a device, in bytes.
+    """What both configurations are of: model, machine and how it was named, optimizer, and the options that are not
+    said (None: what each one's settings say); `memory`: of a device, in bytes.
     """
 
     model: Graph
-    machine: str
+    machine: Machine
+    named: str
     train: str
     recompute: str | None
     precision: str | None
@@ -83,7 +84,7 @@ def audit_against(job: Compares, given: tuple[Path, Settings], against: Path, no
     runs = [_priced(job, str(given[0]), given[1]), _priced(job, str(against), other)]
     kinds = differences(runs[0].manner, runs[1].manner)
     found = Compared(runs[0].step, runs[1].step, kinds, error_bound_of_pair(kinds))
-    limit = job.memory or least_memory(load_machine(job.machine))[1]
+    limit = job.memory or least_memory(job.machine)[1]
     if as_json:
         emit(_document(job, runs, found, limit) | ({"notes": notes} if notes else {}))
     else:
@@ -94,7 +95,7 @@ def audit_against(job: Compares, given: tuple[Path, Settings], against: Path, no
 def _priced(job: Compares, name: str, settings: Settings) -> _Run:
     which = job.recompute or ("none" if settings.recompute is None else settings.recompute.value)
     types = job.precision or settings.precision
-    machine = load_machine(job.machine)
+    machine = job.machine
     settings = settings_of_step(settings, job.model, job.train, which, types, name)
     step = training_of(job.model, job.train, None, which, types)
     assert step is not None  # `train` is said
@@ -159,14 +160,14 @@ def _verdict_lines(job: Compares, names: list[str], found: Compared) -> list[str
     lines = [f"undecided: {names[0]} is predicted to take {ratio} as long as {names[1]}", error]
     needed = _needed(found)[:SHOWN]
     for m in needed:
-        kind, command = _measuring(m.term, job.machine)
+        kind, command = _measuring(m.term, job.named)
         turns = "" if m.turns is None else f"; both are alike where it takes {float(m.turns):.3g} times its price"
         between = f"the difference is {_text(m.low)} to {_text(m.high)}"
         lines.append(f"measure {kind} ({m.term}): {between}, choosing now costs up to {_text(m.regret)}{turns}")
         lines.append(f"  {command}")
     if not needed:
         widest = max(found.measurements, key=lambda m: m.high - m.low)
-        kind, command = _measuring("", job.machine)
+        kind, command = _measuring("", job.named)
         between = f"{widest.term}, the widest: {_text(widest.low)} to {_text(widest.high)}"
         lines.append(f"no term turns it by itself ({between}); measure {kind}")
         lines.append(f"  {command}")
@@ -179,7 +180,7 @@ def _document(job: Compares, runs: list[_Run], found: Compared, limit: int) -> d
         return {**run.step.to_json(), "fits": fits, "settings": run.settings.to_json(), "name": run.name}
 
     def measure(m: Measurement) -> dict[str, object]:
-        kind, command = _measuring(m.term, job.machine)
+        kind, command = _measuring(m.term, job.named)
         return {
             "term": m.term,
             "measure": kind,
@@ -191,7 +192,7 @@ def _document(job: Compares, runs: list[_Run], found: Compared, limit: int) -> d
         }
 
     undecided = found.verdict is Faster.UNDECIDED and bool(found.kinds)
-    kind, command = _measuring("", job.machine)
+    kind, command = _measuring("", job.named)
     steps: dict[str, object] = {"term": "step", "measure": kind, "command": command}
     listed: list[dict[str, object]] = [measure(m) for m in _needed(found)] or [steps]
     return {

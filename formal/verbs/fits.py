@@ -13,6 +13,7 @@ import click
 
 from ...models.cost.limits import TooLarge
 from ...models.machine.machine import Machine, load_machine
+from ...models.machine.shared_links import with_shared_links
 from ...models.pipelines.micro import batch_of
 from ...models.problem.claims import Verdict
 from ...models.program.graph import Graph
@@ -115,7 +116,8 @@ def fits_command(publisher: Door, options: FitsOptions) -> int:
     clock = start_limit(options.time_limit, options.work_limit)
     publisher = publisher.within(clock.late)
     notes: list[str] = []
-    machine = load_machine(options.machine)
+    machine, shared = with_shared_links(load_machine(options.machine))
+    notes.extend(shared)
     graph = note_comparison(
         publisher, options.subject, options.batch, notes, options.attention, options.compare, options.train is not None
     )

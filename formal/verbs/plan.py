@@ -13,6 +13,7 @@ import click
 
 from ...models.layout.placement import VOCABULARIES, space
 from ...models.machine.machine import load_machine
+from ...models.machine.shared_links import with_shared_links
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.sources.compared import note_comparison
 from ...models.sources.frameworks.settings import Settings
@@ -112,6 +113,8 @@ class PlanOptions:
 
     def request(self, publisher: Door, notes: list[str]) -> PlanRequest:
         """What is asked of the planner; `notes` takes what the frontend and the comparison with it say."""
+        machine, shared = with_shared_links(load_machine(self.machine))
+        notes.extend(shared)
         return PlanRequest(
             note_comparison(
                 publisher,
@@ -123,7 +126,7 @@ class PlanOptions:
                 self.train is not None,
                 self.expert_loads,
             ),
-            load_machine(self.machine),
+            machine,
             self.train,
             self.loss,
             self.recompute,

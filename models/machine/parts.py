@@ -88,7 +88,8 @@ class Resource:
     these levels.
 
     `only`: which of these blocks have it (ascending; empty: all), so that one slow link can be described.
-    The cost of reduction programs prices it (`models.machine.topology`); the cost model of selection does not yet.
+    The cost of reduction programs prices it (`models.machine.topology`); plans are priced with the rates that it leaves
+    (`models.machine.shared_links`).
     """
 
     name: str

@@ -62,9 +62,15 @@ class Flags:
             )
         ways = self.tp * self.pp * self.cp
         if devices % ways:
+            some = devices // ways * ways
+            use = (
+                f"; {some} of them would do: name a machine of {some}, --machine with sizes that multiply to {some}"
+                if some
+                else f"; it takes a machine of {ways} devices or a multiple"
+            )
             raise InputError(
                 f"{self.source}: tp {self.tp} x pp {self.pp} x cp {self.cp} is {ways}, which does not divide {devices} "
-                "devices"
+                f"devices{use}"
             )
         if self.dp and self.dp != devices // ways:
             raise InputError(
