@@ -297,7 +297,7 @@ class Plan:
 
     def export(self, to: str, layouts_only: bool = False) -> str:
         """The text of a file that lays a job out as planned, for one of the targets of `shardproof export --to`: of
-        megatron and torchtitan the settings that come nearest (300 seconds are given to find them).  `layouts_only`:
+        megatron, nemo and their like the settings that come nearest (300 seconds to find them).  `layouts_only`:
         nothing but where tensors lie; otherwise a plan that a target cannot do is an `InputError`.
         """
         from shardproof.backends.export.flags import batch_of

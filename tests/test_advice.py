@@ -28,6 +28,7 @@ FOREIGN = {
 OTHERS = (
     ROOT / "models" / "sources" / "frameworks",
     ROOT / "backends" / "export" / "flags.py",
+    ROOT / "backends" / "export" / "settings_files.py",
     ROOT / "formal" / "plans" / "pipelines" / "configuration.py",
     ROOT / "formal" / "report" / "page.py",
 )

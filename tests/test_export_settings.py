@@ -18,8 +18,9 @@ import shardproof
 from shardproof.__main__ import cli, run
 from shardproof.backends.export.flags import megatron_text, torchtitan_toml
 from shardproof.backends.export.torchtitan import torchtitan_file
+from shardproof.backends.verbs.export import SETTINGS
 from shardproof.formal.explain.audit import audit
-from shardproof.formal.explain.nearest import nearest, settings
+from shardproof.formal.explain.nearest import FRAMEWORKS, nearest, settings
 from shardproof.formal.plans.frameworks import strategy_of_flags
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.front_door import FrontDoor
@@ -31,6 +32,7 @@ from shardproof.models.program.graph import Graph
 from shardproof.models.sources import zoo
 from shardproof.models.sources.frameworks.flags import read_settings
 from shardproof.models.sources.training import build_step
+from shardproof.models.text import InputError
 from shardproof.proofs.publishing.publisher import Nearest
 
 HERE = Path(__file__).parent
@@ -99,6 +101,73 @@ def test_both_files_are_read_back(found: Nearest, tp: int, cp: int, zero: int) -
     if zero > 1 or (zero == 0 and tp * cp == 1):
         titan = degrees(torchtitan_toml(made, batch))
         assert titan == replace(wanted, source="torchtitan", dp=copies, zero=zero if copies * cp > 1 else 0)
+
+
+READ_BACK = [
+    (target, tp, cp, split, zero)
+    for target, known in FRAMEWORKS.items()
+    for tp, cp in ((1, 1), (2, 1), (4, 1), (1, 2), (2, 2))
+    for split in known.split
+    for zero in known.stages
+    if (cp == 1 or known.context) and split == (split and tp > 1)
+]
+
+
+@pytest.mark.parametrize(("target", "tp", "cp", "split", "zero"), READ_BACK)
+def test_every_file_is_read_back_to_the_same_strategy(
+    found: Nearest, target: str, tp: int, cp: int, split: bool, zero: int
+) -> None:
+    """The same placements of all operators, the same stage of ZeRO, the same examples at once."""
+    if tp > 1 and FRAMEWORKS[target].split == (True,):
+        split = True
+    batch, copies = 8, 4 // (tp * cp)
+    flags = Flags(FRAMEWORKS[target].source, tp=tp, cp=cp, sequence_parallel=split, zero=zero)
+    made = replace(found, framework=target, flags=flags)
+    text = torchtitan_toml(made, batch) if target == "torchtitan" else SETTINGS[target](made, batch)
+    read = degrees(text)
+    assert read.source == flags.source and read.copies(4) == copies
+    assert read.micro_batch in ((0,) if target in ("accelerate", "vllm") else (batch // copies,))
+    if copies > 1 or (target == "torchtitan" and zero):
+        assert read.zero == zero or copies * cp == 1 or (target == "torchtitan" and not zero)
+    graph = build_step(llama(8), "adam").graph if target != "vllm" else llama(8)
+    plain = replace(flags, zero=read.zero if copies == 1 or target == "torchtitan" else zero)
+    machine = load_machine("localhost:4")
+    assert strategy_of_flags(read, graph, machine).rules == strategy_of_flags(plain, graph, machine).rules
+
+
+def test_names_and_words_of_a_plan_stay_in_the_comments_of_every_file(
+    found: Nearest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from shardproof.backends.export import flags as module
+
+    found = replace(found, flags=Flags("x", tp=2))
+    plain = {target: degrees(SETTINGS[target](found, 8)) for target in FRAMEWORKS if target != "torchtitan"}
+    for target in ("nanotron", "axolotl", "vllm"):
+        with pytest.raises(InputError, match="no word for context parallelism"):
+            SETTINGS[target](replace(found, framework=target, flags=Flags("x", cp=2)), 8)
+    monkeypatch.setattr(module, "left_to_settings", lambda _: (("loss", "x\nmodel: {tensor_model_parallel_size: 64}"),))
+    evil = replace(found.plan.graph, name="x\n--tensor-parallel-size 64\nparallelism: {tp: 64}")
+    made = replace(found, plan=replace(found.plan, graph=evil))
+    for target, flags in plain.items():
+        assert degrees(SETTINGS[target](made, 8)) == flags
+
+
+def test_what_a_framework_has_no_word_for_is_not_considered_or_refused(tmp_path: Path) -> None:
+    for target, known in FRAMEWORKS.items():
+        for flags in settings(target, 4, trained=not known.serves):
+            assert flags.source == known.source and (known.context or flags.cp == 1)
+            assert not flags.sequence_parallel or True in known.split
+    step = build_step(llama(4), "adam").graph
+    shardproof.plan(step, "localhost:2", space_name="one-per-level").save(tmp_path / "p.spz")
+    assert run(["export", str(tmp_path / "p.spz"), "--to", "vllm", "-o", str(tmp_path / "x")]) == 3
+    planning = build(step, load_machine("localhost:2"), space("one-per-level"))
+    _, excluded = nearest(planning, "vllm", Clock(1.0))
+    assert excluded == [("vllm", "vllm serves models: plan a forward pass, without --train")]
+    for target in ("nanotron", "maxtext"):
+        done, excluded = nearest(planning, target, Clock(30.0))
+        stages = FRAMEWORKS[target].stages
+        assert all(s.flags.zero in stages for s in done if s.cost is not None)
+        assert done or any("shards what no setting" in reason for _, reason in excluded)
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])

@@ -64,7 +64,7 @@ def torchtitan_toml(found: Nearest, batch: int) -> str:
         f'fsdp_reshard_after_forward = "{"always" if f.zero == 3 else "never"}"\n'
         f"tensor_parallel_degree = {f.tp}\n"
         f"context_parallel_degree = {f.cp}\n"
-        f"pipeline_parallel_degree = {f.pp}\n" + _commented(_left_out(found))
+        f"pipeline_parallel_degree = {f.pp}\n" + comment_lines(left_out_words(found))
     )
 
 
@@ -92,15 +92,17 @@ def _comments(found: Nearest) -> str:
             if found.flags.zero in _SHARDING
             else ()
         ),
-        *_left_out(found),
+        *left_out_words(found),
     )
-    return _commented(said)
+    return comment_lines(said)
 
 
-def _left_out(found: Nearest) -> tuple[str, ...]:
+def left_out_words(found: Nearest) -> tuple[str, ...]:
+    """What a file of degrees leaves to its owner, one line each."""
     parts = left_to_settings(found.plan.graph)
     return tuple(f"not in these settings, and yours to give: {part}: {words}" for part, words in parts)
 
 
-def _commented(lines: tuple[str, ...]) -> str:
+def comment_lines(lines: tuple[str, ...]) -> str:
+    """Lines behind a #, whatever stands in them."""
     return "".join(f"# {escape_text(line)}\n" for line in lines)

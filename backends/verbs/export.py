@@ -38,6 +38,7 @@ from ..export.dtensor import export_dtensor
 from ..export.exported import Exported, Parts, parts_json, said_parts, said_whole
 from ..export.flags import batch_of, left_to_settings, megatron_text
 from ..export.jax import export_jax
+from ..export.settings_files import FILES
 from ..export.torchtitan import torchtitan_file
 from .export_pipelined import ACTIONS, PIPELINED, export_actions, export_pipelined, pipelined_text
 
@@ -45,7 +46,11 @@ TARGETS: Final[dict[str, Callable[[Plan, str, bool, Parts], Exported]]] = {"dten
 PROGRAMS: Final = ("torch", "jax")
 """Targets of reduction programs."""
 
-SETTINGS: Final[dict[str, Callable[[Nearest, int], str]]] = {"megatron": megatron_text, "torchtitan": torchtitan_file}
+SETTINGS: Final[dict[str, Callable[[Nearest, int], str]]] = {
+    "megatron": megatron_text,
+    "torchtitan": torchtitan_file,
+    **FILES,
+}
 """Targets that are told degrees: what is written is the nearest that they can be told."""
 
 EXPORT: Final = Combinations(

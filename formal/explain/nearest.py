@@ -14,9 +14,10 @@ excluded with their reason; one that time did not suffice for counts with the bo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Final
 
 from ...models.cost.selection import Planning
 from ...models.layout.placement import SpaceError
@@ -52,23 +53,55 @@ class Setting:
     certificate: SelectionCertificate | None
 
 
+@dataclass(frozen=True)
+class Sayable:
+    """What a framework is told: its `source` in messages, whether contexts are split (`context`), whether sequences are
+    split where tensors are (`split`), and which stages of ZeRO it has; `whole`: the stages are of copies alone, where
+    nothing else is split, so that 0 is said only then; `serves`: it has no training steps.
+    """
+
+    source: str
+    context: bool
+    split: tuple[bool, ...]
+    stages: tuple[int, ...]
+    whole: bool = False
+    serves: bool = False
+
+
+FRAMEWORKS: Final[Mapping[str, Sayable]] = {
+    "megatron": Sayable("Megatron", True, (False, True), (0, 1, 3)),
+    "nemo": Sayable("NeMo", True, (False, True), (0, 1, 3)),
+    "torchtitan": Sayable("torchtitan", True, (True,), (0, 2, 3), whole=True),
+    "nanotron": Sayable("nanotron", False, (False, True), (0, 1)),
+    "accelerate": Sayable("accelerate", True, (False,), (0, 2, 3), whole=True),
+    "axolotl": Sayable("axolotl", False, (False,), (0, 2, 3), whole=True),
+    "hf": Sayable("Hugging Face's Trainer", True, (False,), (0, 2, 3), whole=True),
+    "maxtext": Sayable("MaxText", True, (True,), (0, 3)),
+    "vllm": Sayable("vLLM", False, (False,), (0,), serves=True),
+}
+"""Target of `export` -> what it can be told; sequences are split by MaxText's `tensor_sequence` axis, and by
+torchtitan's Llama wherever tensors are."""
+
+
 def settings(framework: str, devices: int, trained: bool) -> Iterator[Flags]:
-    """Degrees to consider, those of the fewest ways first.  Splitting sequences is a choice of Megatron's, and what
-    torchtitan's Llama does wherever tensors are split; torchtitan shards over the copies or has copies alone.
+    """Degrees to consider, those of the fewest ways first.  Stage 1 stands for any that the framework has above 0, and
+    is made exact by what the completion shards.
 
     >>> [(f.tp, f.cp, f.sequence_parallel) for f in settings("megatron", 2, False)]
     [(1, 1, False), (1, 2, False), (2, 1, False), (2, 1, True)]
+    >>> [(f.tp, f.cp, f.zero) for f in settings("axolotl", 2, True)]
+    [(1, 1, 0), (1, 1, 1), (2, 1, 1)]
     """
     ways = [d for d in range(1, devices + 1) if devices % d == 0]
-    source = {"megatron": "Megatron", "torchtitan": "torchtitan"}[framework]
+    known = FRAMEWORKS[framework]
     for tp in ways:
         for cp in (d for d in ways if devices % (tp * d) == 0):
-            for split in (False, True) if tp > 1 else (False,):
-                if framework == "torchtitan" and split != (tp > 1):
-                    continue
-                plain = framework == "megatron" or tp * cp == 1
+            if cp > 1 and not known.context:
+                continue
+            for split in known.split if tp > 1 else (False,):
+                plain = not known.whole or tp * cp == 1
                 for zero in (0, 1) if trained and plain else (1,) if trained else (0,):
-                    yield Flags(source, tp=tp, cp=cp, sequence_parallel=split, zero=zero)
+                    yield Flags(known.source, tp=tp, cp=cp, sequence_parallel=split, zero=zero)
 
 
 def nearest_settings(publisher: Publisher, found: Opened, framework: str, clock: Clock) -> Nearest:
@@ -109,7 +142,9 @@ def nearest(
     for size in machine.hierarchy:
         devices *= size
     if not roles(graph).layers:
-        return [], [(framework, f"{graph.name} has no attention, and {framework} trains transformers")]
+        return [], [(framework, f"{graph.name} has no attention, and {framework} takes transformers")]
+    if FRAMEWORKS[framework].serves and graph.state:
+        return [], [(framework, f"{framework} serves models: plan a forward pass, without --train")]
     wanted = list(settings(framework, devices, bool(graph.state)))
     seen: set[tuple[tuple[int, tuple[int, ...]], ...]] = set()
     for n, flags in enumerate(wanted):
@@ -132,18 +167,22 @@ def nearest(
             excluded.append((words(flags), "proved not to fit the memory"))
             continue
         x = None if answer.solution is None else small.solution_back(answer.solution)
-        own = flags if x is None or not flags.zero else replace(flags, zero=_stage(planning, x, framework))
+        stage = 0 if x is None or not flags.zero else _stage(planning, x, FRAMEWORKS[framework].stages)
+        if stage is None:
+            excluded.append((words(flags), f"its cheapest completion shards what no setting of {framework} shards"))
+            continue
+        own = replace(flags, zero=stage or flags.zero)
         found.append(Setting(own, answer.cost, answer.lower_bound, x, small.inner, answer.certificate))
     found.sort(key=lambda s: (s.cost is None, s.cost or 0, s.flags.tp * s.flags.cp))
     return found, excluded
 
 
-def _stage(planning: Planning, x: tuple[int, ...], framework: str) -> int:
-    """What the completion shards over the copies, as a stage of ZeRO."""
+def _stage(planning: Planning, x: tuple[int, ...], stages: tuple[int, ...]) -> int | None:
+    """What the completion shards over the copies, as a stage of ZeRO that the framework has; None where it has none."""
     schemes = {s.scheme for s in stored_state(planning, x)}
     if any("ZeRO-3" in s for s in schemes):
-        return 3
-    return 2 if framework == "torchtitan" else 1
+        return 3 if 3 in stages else None
+    return next((s for s in stages if s in (1, 2)), None)
 
 
 def words(flags: Flags) -> str:
