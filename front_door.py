@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from fractions import Fraction
 
     from shardproof.models.collective_programs.programs import Program, ReductionSystem
     from shardproof.models.communication.choices import Choices
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from shardproof.models.egraphs.egraph import EGraph
     from shardproof.models.problem.selection_problem import SelectionProblem
     from shardproof.models.program.graph import Graph
+    from shardproof.models.schedules.experts import ExpertPlaces
     from shardproof.models.sources.building.original import Comparison, Original
     from shardproof.proofs.collective_programs.certificate import ReductionCertificate
     from shardproof.proofs.joint.books import Book
@@ -166,6 +168,12 @@ class FrontDoor:
 
         clock = budget("default" if time_limit_s is None else time_limit_s, work_limit)
         return nearest_settings(self, found, framework, clock)
+
+    def expert_places(self, found: ExpertPlaces) -> tuple[Fraction, Fraction]:
+        """See `verify.verbs.experts`."""
+        from shardproof.verify.verbs.experts import makespan_and_bound
+
+        return makespan_and_bound(found)
 
     def measure(
         self, system: ReductionSystem, programs: Sequence[Program], payload: int, repeats: int, timeout_s: float

@@ -34,6 +34,7 @@ VERBS = {
 WORDS = {
     "formal.calibration.parts.calibration_errors": "reads error bars out of the plan's machine",
     "formal.collective_programs.asked.engine_lines": "text",
+    "formal.verbs.place_experts.place_all_experts": "experts on ranks: counts in, orders out, no plan",
     "formal.explain.error_bounds.error_bound_lines": "text",
     "formal.explain.error_bounds.error_bounds_json": "text",
     "formal.explain.constraints.render": "text",

@@ -22,7 +22,7 @@ from shardproof.backends.verbs.export import SETTINGS
 from shardproof.formal.explain.audit import audit
 from shardproof.formal.explain.nearest import FRAMEWORKS, nearest, settings
 from shardproof.formal.plans.frameworks import strategy_of_flags
-from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.model.clock import Clock, budget
 from shardproof.front_door import FrontDoor
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
@@ -161,10 +161,10 @@ def test_what_a_framework_has_no_word_for_is_not_considered_or_refused(tmp_path:
     shardproof.plan(step, "localhost:2", space_name="one-per-level").save(tmp_path / "p.spz")
     assert run(["export", str(tmp_path / "p.spz"), "--to", "vllm", "-o", str(tmp_path / "x")]) == 3
     planning = build(step, load_machine("localhost:2"), space("one-per-level"))
-    _, excluded = nearest(planning, "vllm", Clock(1.0))
+    _, excluded = nearest(planning, "vllm", budget(None, 1_000_000))
     assert excluded == [("vllm", "vllm serves models: plan a forward pass, without --train")]
     for target in ("nanotron", "maxtext"):
-        done, excluded = nearest(planning, target, Clock(30.0))
+        done, excluded = nearest(planning, target, budget(None, 30_000_000))
         stages = FRAMEWORKS[target].stages
         assert all(s.flags.zero in stages for s in done if s.cost is not None)
         assert done or any("shards what no setting" in reason for _, reason in excluded)

@@ -149,6 +149,7 @@ NOT_TRIED: Mapping[tuple[str, str], str] = {
     ("plan", "explain_cost"): "printed behind the plan; rows of the table refuse it beside what prints otherwise",
     ("import", "expert_places"): "of modules with experts: tests/test_torch_experts.py",
     **{(verb, "expert_loads"): "of models with experts: tests/test_indexed_operators.py" for verb in ("plan", "audit")},
+    **{("place", n): "of experts: tests/test_expert_places.py" for n in ("experts", "ranks", "copies", "permuted")},
     ("run", "kernels"): "consent to run code of the file, of plans that have some: tests/test_consent.py",
     **{
         ("equal", name): "runs PyTorch: tests/test_equal.py, tests/test_equal_planned.py"

@@ -228,9 +228,20 @@ PLACE: Final = Combinations(
     "place",
     (
         *("hierarchy", "axes", "reductions", "machine", "algorithm", "preset", "order", "reading", "engine"),
-        *("target", "mesh", *OUTPUT),
+        *("target", "mesh", "experts", "ranks", "copies", "permuted", *OUTPUT),
     ),
     (
+        Needs("experts", ("ranks",), "they are placed on ranks"),
+        *(Needs(name, ("experts",), "it is of experts on ranks") for name in ("ranks", "copies", "permuted")),
+        Apart("copies", ("permuted",), "experts with copies are no order of experts"),
+        Apart(
+            "experts",
+            (
+                *("hierarchy", "axes", "reductions", "machine", "algorithm", "preset", "order", "reading", "engine"),
+                *("target", "mesh", "output"),
+            ),
+            "experts are placed by their tokens alone",
+        ),
         *(
             Needs(name, ("reductions",), "placements alone have no price and no programs")
             for name in ("machine", "algorithm", "preset", "order", "reading")

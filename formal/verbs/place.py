@@ -23,6 +23,7 @@ from ...proofs.publishing.publisher import Publisher
 from ..collective_programs.asked import Engine, engine_json, engine_lines
 from ..collective_programs.request import How, place_axes
 from .combinations import PLACE
+from .place_experts import place_all_experts
 from .reduction_options import (
     algorithm_option,
     axes_option,
@@ -55,6 +56,10 @@ class PlaceOptions:
     engine: Engine
     target: MeshTarget | None
     mesh: Path | None
+    experts: Path | None
+    ranks: int | None
+    copies: int
+    permuted: Path | None
     output: Path | None
     as_json: bool
 
@@ -77,6 +82,20 @@ class PlaceOptions:
 @engine_option
 @click.option("--to", "target", type=click.Choice(TARGETS), help="With --mesh: DeviceMesh of torch, or Mesh of jax.")
 @output_option("--mesh", help="Write the device order of the best placement here (Python).")
+@click.option(
+    "--experts",
+    type=click.Path(path_type=Path),
+    help="Instead: tokens of every expert (as plan --expert-loads takes them), to be placed evenly on ranks.",
+)
+@click.option("--ranks", type=click.IntRange(1, 1 << 16), help="With --experts: how many ranks share the experts.")
+@click.option(
+    "--copies",
+    type=click.IntRange(0, 1 << 16),
+    default=0,
+    show_default=True,
+    help="With --experts: copies of experts in all, beside one of each.",
+)
+@output_option("--permuted", help="With --experts: write the counts in their new order here (JSON).")
 @certificate_option
 @force_option
 @json_option
@@ -86,6 +105,10 @@ class PlaceOptions:
 def place_command(publisher: Publisher, options: PlaceOptions) -> int:
     """All placements of parallelism axes over a hierarchy, proved complete; with --reduce also the best one."""
     start = time.monotonic()
+    if options.experts is not None:
+        return place_all_experts(
+            publisher, options.experts, options.ranks or 1, options.copies, options.permuted, options.as_json
+        )
     problem = PlacementProblem(sizes(options.hierarchy, "--hierarchy", "x"), sizes(options.axes, "--axes", ",")).check()
     how = How(Algorithm(options.algorithm), options.preset, orders(options.order), options.reading, options.engine)
     with Watch("placing"):

@@ -63,6 +63,21 @@ def with_counts(graph: Graph, found: object, place: str) -> Graph:
     return replace(graph, operators=operators).check()
 
 
+def layers_of(found: object, place: str) -> list[tuple[str, Counts]]:
+    """Every list of counts of a file with its name; one for all layers is one.  Raises `InputError`.
+
+    >>> layers_of([[3, 1], [2, 2]], "counts.json")
+    [('layer 0', (3, 1)), ('layer 1', (2, 2))]
+    """
+    if isinstance(found, dict) and found:
+        return [(str(glob), _counts(one, f"{place}, {glob!r}")) for glob, one in found.items()]
+    if not isinstance(found, list) or not found:
+        raise InputError(f"{place}: is no list of counts, no list of such lists, and no object of them")
+    if not isinstance(found[0], list):
+        return [("every layer", _counts(found, place))]
+    return [(f"layer {k}", _counts(one, f"{place}, layer {k}")) for k, one in enumerate(found)]
+
+
 def _by_operator(grouped: list[Operator], layers: list[str], found: object, place: str) -> Mapping[str, Counts]:
     if isinstance(found, dict):
         by_glob = {str(glob): _counts(one, f"{place}, {glob!r}") for glob, one in found.items()}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # signatures only: a verb that publishes placements does not 
     from ...models.problem.claims import Verdict
     from ...models.problem.selection_problem import SelectionProblem
     from ...models.program.graph import Graph
+    from ...models.schedules.experts import ExpertPlaces
     from ..collective_programs.certificate import ReductionCertificate
     from ..joint.books import Book
     from ..overlap.certificate import OverlapCertificate
@@ -305,6 +306,10 @@ class Publisher(Protocol):
         self, found: Opened, framework: str, time_limit_s: float | None, work_limit: int | None = None
     ) -> Nearest:
         """The settings of a framework nearest to a plan, with all certificates checked; ValueError if none fits."""
+        ...
+
+    def expert_places(self, found: ExpertPlaces) -> tuple[Fraction, Fraction]:
+        """What the checker says of experts on ranks: their makespan, and what no placement goes below."""
         ...
 
 
