@@ -113,19 +113,20 @@ class PlanOptions:
 
     def request(self, publisher: Door, notes: list[str]) -> PlanRequest:
         """What is asked of the planner; `notes` takes what the frontend and the comparison with it say."""
+        graph = note_comparison(
+            publisher,
+            self.model,
+            self.batch,
+            notes,
+            self.attention,
+            self.compare,
+            self.train is not None,
+            self.expert_loads,
+        )
         machine, shared = with_shared_links(load_machine(self.machine))
         notes.extend(shared)
         return PlanRequest(
-            note_comparison(
-                publisher,
-                self.model,
-                self.batch,
-                notes,
-                self.attention,
-                self.compare,
-                self.train is not None,
-                self.expert_loads,
-            ),
+            graph,
             machine,
             self.train,
             self.loss,
