@@ -10,7 +10,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shardproof.formal.explain.sensitivity import Sensitivity, constants_of, render_sensitivity, sensitivity
+from shardproof.formal.explain.sensitivity import Sensitivity, constants_of, sensitivity
+from shardproof.formal.explain.sensitivity_text import render_sensitivity
 from shardproof.formal.explain.terms import PlanTerms
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.solve import solve
@@ -95,6 +96,40 @@ def test_ends_are_the_last_of_the_grid_that_pass(planning: Planning, found: Sens
             ).problem
             best = solve(problem).cost
             assert best is not None and best < problem.cost_of(found.choices)
+
+
+def test_measurements_are_ordered_by_what_the_plan_may_lose(planning: Planning, found: Sensitivity) -> None:
+    """Bars as wide as the grid: every constant whose end another plan was found better at has that regret, exactly."""
+    assert found.measurements == (), "this machine has no error bounds"
+    names = {"nodes.bandwidth": "level.nodes.bandwidth", "gpus.latency": "level.gpus.latency"}
+    device = f"device_class.{planning.machine.device.name}"
+    names |= {"memory.bandwidth": f"{device}.bandwidth", "peak.float32": f"{device}.peaks.float32"}
+    bars = tuple(sorted((path, Fraction(19)) for path in names.values()))
+    unsure = replace(planning, machine=replace(planning.machine, bars=bars))
+    answer = solve(unsure.problem)
+    assert answer.solution is not None
+    again = sensitivity(unsure, answer.solution, answer.certificate, grid=GRID)
+    regrets = [m.regret for m in again.measurements]
+    assert regrets == sorted(regrets, reverse=True) and regrets[0] > 0 and min(regrets) >= 0
+    assert {m.constant.name for m in again.measurements} == {*names} & {r.constant.name for r in again.ranges}
+    for m in again.measurements:
+        moved = m.constant.scale_constant(planning.machine, m.factor)
+        problem = build(planning.graph, moved, planning.space).problem
+        assert m.factor in (20, Fraction(1, 20)) and problem.cost_of(answer.solution) == m.plan_cost
+        best = solve(problem).cost
+        assert best is not None and best <= m.better_cost
+        of = next(r for r in again.ranges if r.constant == m.constant)
+        if of.low <= Fraction(1, 20) and of.high >= 20:
+            assert m.regret == 0
+    text = render_sensitivity(again)
+    first = again.measurements[0]
+    assert f"measure {first.constant.name} (within 1900 %)" in text and "machine calibrate cloud-a100:2x2" in text
+    listed = again.to_json()["measurements"]
+    assert isinstance(listed, list) and [m["regret"] for m in listed] == regrets
+    narrow = replace(planning, machine=replace(planning.machine, bars=(("level.nodes.bandwidth", Fraction(1, 10**6)),)))
+    none = sensitivity(narrow, answer.solution, answer.certificate, grid=GRID, constants=("nodes.bandwidth",))
+    assert [m.regret for m in none.measurements] == [0]
+    assert "no constant within its error bound" in render_sensitivity(none)
 
 
 def test_only_a_proved_plan_is_varied(planning: Planning) -> None:

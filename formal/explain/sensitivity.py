@@ -17,7 +17,7 @@ at" means just that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
@@ -25,12 +25,10 @@ from typing import Final, Protocol
 
 from ...models.cost.selection import Planning, build
 from ...models.machine.machine import DeviceClass, Machine
-from ...models.machine.quantities import Dimension, show
+from ...models.machine.quantities import Dimension
 from ...models.problem.claims import Optimal, Status
 from ...models.problem.selection_problem import FORBIDDEN
-from ...models.text import join_lines
 from ...proofs.selection.certificates import SelectionCertificate
-from ..plans.report import amount, percent, table_text
 from ..selection.model.clock import Clock
 from ..selection.solve import Engine, solve
 from .terms import PlanTerms
@@ -60,6 +58,17 @@ class Constant:
     name: str
     value: Fraction
     dimension: Dimension
+
+    def error_bound(self, machine: Machine) -> Fraction | None:
+        """How far the machine says that it may be off, None where it does not say: the widest of its classes."""
+        level, classes = machine.levels[int(self.where)].name if isinstance(self.where, int) else "", machine.classes
+        paths = {
+            Part.BANDWIDTH: [f"level.{level}.bandwidth"],
+            Part.LATENCY: [f"level.{level}.latency"],
+            Part.PEAK: [f"device_class.{c.name}.peaks.{self.where}" for c in classes],
+            Part.MEMORY_BANDWIDTH: [f"device_class.{c.name}.bandwidth" for c in classes],
+        }[self.part]
+        return max((bar for path, bar in machine.bars if path in paths), default=None)
 
     def scale_constant(self, machine: Machine, factor: Fraction) -> Machine:
         """`machine` with this constant multiplied by `factor`."""
@@ -116,6 +125,26 @@ class Range:
     tests: tuple[Test, ...]
 
 
+@dataclass(frozen=True)
+class Measurement:
+    """What measuring a constant may be worth: at `factor`, an end of its error bound `bar`, this plan costs `plan_cost`
+    and a plan that was found `better_cost`: so much at least is lost by planning without it.  0 apart where the plan
+    stayed the best that is known at both ends.
+    """
+
+    constant: Constant
+    bar: Fraction
+    factor: Fraction
+    plan_cost: int
+    better_cost: int
+    command: str
+
+    @property
+    def regret(self) -> int:
+        """Units that the plan costs more than the better one."""
+        return self.plan_cost - self.better_cost
+
+
 @dataclass(frozen=True, eq=False)
 class Sensitivity:
     """Ranges of every constant that can matter, and those that cannot with the reason."""
@@ -127,6 +156,7 @@ class Sensitivity:
     ranges: tuple[Range, ...]
     irrelevant: tuple[tuple[str, str], ...]
     complete: bool
+    measurements: tuple[Measurement, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Plain data; factors as exact fractions, costs in units of 1/scale."""
@@ -166,6 +196,18 @@ class Sensitivity:
                 for r in self.ranges
             ],
             "irrelevant": [{"name": n, "reason": why} for n, why in self.irrelevant],
+            "measurements": [
+                {
+                    "name": m.constant.name,
+                    "error_bound": float(m.bar),
+                    "factor": str(m.factor),
+                    "plan_cost": m.plan_cost,
+                    "better_cost": m.better_cost,
+                    "regret": m.regret,
+                    "command": m.command,
+                }
+                for m in self.measurements
+            ],
         }
 
 
@@ -219,7 +261,9 @@ def sensitivity(
         if found is None:
             break
         ranges.append(found)
-    return Sensitivity(planning, choices, cost, proved, tuple(ranges), irrelevant, len(ranges) == len(candidates))
+    complete = len(ranges) == len(candidates)
+    worth = tester.measurements([r.constant for r in ranges])
+    return Sensitivity(planning, choices, cost, proved, tuple(ranges), irrelevant, complete, worth)
 
 
 def constants_of(planning: Planning) -> tuple[tuple[Constant, ...], tuple[tuple[str, str], ...]]:
@@ -288,6 +332,22 @@ class _Tester:
             tuple(sorted(tests, key=lambda t: t.factor)),
         )
 
+    def measurements(self, constants: Sequence[Constant]) -> tuple[Measurement, ...]:
+        """Of the constants with an error bound, by regret; against the plans that were found better somewhere."""
+        found = []
+        for c in constants:
+            bar = c.error_bound(self.planning.machine)
+            if not bar:
+                continue
+            ends, command = [], _command(c, self.planning.machine)
+            for factor in (1 / (1 + bar), 1 + bar):
+                machine = c.scale_constant(self.planning.machine, factor)
+                this = self.terms.cost_at(self.choices, machine)
+                better = min((self.terms.cost_at(y, machine) for y in self.witnesses), default=this)
+                ends.append(Measurement(c, bar, factor, this, min(better, this), command))
+            found.append(max(ends, key=lambda m: m.regret))
+        return tuple(sorted(found, key=lambda m: (-m.regret, m.constant.name)))
+
     def _end(
         self, constant: Constant, grid: Grid, upward: bool, tests: list[Test], say: Callable[[str], None]
     ) -> tuple[Fraction, Fraction | None, tuple[int, int] | None] | None:
@@ -347,51 +407,13 @@ class _Tester:
         return Test(factor, plan_cost, answer.cost, answer.lower_bound, passed, answer.certificate)
 
 
-def render_sensitivity(s: Sensitivity, width: int = 160, color: bool = False) -> str:
-    """One row per constant: the factors and values tested, and what is better beyond."""
-    problem = s.planning.problem
-    if not s.base_proved:
-        return "the plan is not proved optimal at the machine's own constants: nothing to vary"
-    rows = []
-    for r in s.ranges:
-        c = r.constant
-        rows.append(
-            [
-                c.name,
-                show(c.value, c.dimension),
-                f"x {float(r.low):.4g} .. x {float(r.high):.4g}",
-                f"{_value(c, r.low)} .. {_value(c, r.high)}",
-                _beyond(r.low_open, r.low_better),
-                _beyond(r.high_open, r.high_better),
-                str(len(r.tests)),
-            ]
-        )
-    columns = ["constant", "value", "plan stays proved optimal, tested at", "that is", "below", "above", "solves"]
-    lines = [table_text("", columns, rows, (6,), width, color), ""]
-    lines.append(
-        f"the plan ({amount(s.cost, problem)}, space {problem.space!r}) was proved optimal again at each end, one "
-        f"constant moved at a time; grid x 1.01 .. x 100"
-    )
-    lines.append(
-        "links: in between the plan is optimal up to rounding (a plan's cost is linear in 1/bandwidth and "
-        "latency); peaks and memory bandwidth: tested at the ends"
-    )
-    lines.extend(f"{name} cannot matter: {why}" for name, why in s.irrelevant)
-    if not s.complete:
-        lines.append("time ran out: the constants not listed were not tested")
-    return join_lines(lines)
-
-
-def _beyond(factor: Fraction | None, better: tuple[int, int] | None) -> str:
-    if factor is None:
-        return "no other plan to the end of the grid"
-    if better is None:
-        return f"x {float(factor):.4g}: not closed"
-    return f"x {float(factor):.4g}: another plan is {percent(better[1] - better[0], better[1])} better"
-
-
-def _value(c: Constant, factor: Fraction) -> str:
-    try:
-        return show(c.value * factor, c.dimension)
-    except (ValueError, ArithmeticError):
-        return f"{float(c.value * factor):.4g}"
+def _command(c: Constant, machine: Machine) -> str:
+    file = {
+        Part.BANDWIDTH: "nccl-tests.txt",
+        Part.LATENCY: "nccl-tests.txt",
+        Part.PEAK: "products.csv",
+        Part.MEMORY_BANDWIDTH: "trace.json",
+    }[c.part]
+    latencies = " --latencies" if c.part is Part.LATENCY else ""
+    sizes = "x".join(map(str, machine.hierarchy))
+    return f"shardproof machine calibrate {machine.name}:{sizes} --from {file}{latencies} -o measured.toml"

@@ -34,7 +34,8 @@ from ..explain.error_bounds import error_bound_lines, error_bounds_json
 from ..explain.explain import DEFAULT_ERRORS, explain, render_explanation
 from ..explain.parallel_graph import picture, priced_graph, render_parallel
 from ..explain.request import problem_of
-from ..explain.sensitivity import render_sensitivity, sensitivity
+from ..explain.sensitivity import sensitivity
+from ..explain.sensitivity_text import render_sensitivity
 from ..explain.stored_state import render_stored_state, stored_state
 from ..plans.remarks import remarks
 from ..plans.strategy import parse_config
