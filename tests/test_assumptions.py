@@ -18,6 +18,7 @@ from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.loads import with_counts
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.proofs.plan.bundle import write_plan
@@ -37,6 +38,13 @@ def network() -> Graph:
 
 def training() -> Graph:
     return build_step(zoo("mlp-unity", batch=4), "sgd", None).graph
+
+
+def mixture() -> Graph:
+    """Experts whose tokens were counted."""
+    sizes = {"layers": 1, "sequence": 4, "width": 8, "heads": 2, "kv_heads": 1, "hidden": 8, "vocabulary": 8}
+    graph = zoo("moe", batch=2, experts=4, capacity_percent=0, dtype="float32", **sizes)
+    return with_counts(graph, [5, 1, 1, 1], "counts")
 
 
 def test_what_is_said() -> None:
@@ -66,7 +74,9 @@ def test_an_axis_of_one_is_not_listed() -> None:
     )
 
 
-@pytest.mark.parametrize("graph", [network(), training(), zoo("mlp-unity"), zoo("bert-tiny")], ids=lambda g: g.name)
+@pytest.mark.parametrize(
+    "graph", [network(), training(), mixture(), zoo("mlp-unity"), zoo("bert-tiny")], ids=lambda g: g.name
+)
 def test_two_lists_agree(graph: Graph) -> None:
     for machine, where, limit in product(
         ("localhost:2", "p2-v100:1x2"), ("complete", "one-per-level,uneven"), (None, LIMIT)
@@ -78,7 +88,7 @@ def test_two_lists_agree(graph: Graph) -> None:
 def _cases() -> list[tuple[str, int | None, str]]:
     return [
         (name, limit, flag)
-        for name, make in (("network", network), ("training", training))
+        for name, make in (("network", network), ("training", training), ("mixture", mixture))
         for limit in (None, LIMIT)
         for flag in sorted(all_assumptions(make(), MACHINE, space("complete"), limit))
     ]
@@ -89,7 +99,7 @@ def test_a_plan_that_leaves_one_out_is_refused(
     name: str, limit: int | None, flag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest: Callable[..., tuple[str, ...]] = assumptions.flags
-    graph = {"network": network, "training": training}[name]()
+    graph = {"network": network, "training": training, "mixture": mixture}[name]()
     with monkeypatch.context() as lying:
         lying.setattr(selection, "flags", lambda *a: tuple(f for f in honest(*a) if f != flag))
         plan = plan_graph(graph, MACHINE, None, limit).plan

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -20,10 +22,13 @@ from shardproof.__main__ import run
 from shardproof.backends.execution.reference import run_graph
 from shardproof.backends.kernels import execute, full_box
 from shardproof.formal.plans.pipelines.stage_work import StageWork, stage_work
+from shardproof.formal.plans.plan import plan_graph
+from shardproof.models.cost import cost
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space
 from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph, GraphError
 from shardproof.models.program.index import Axis, Combine, access
 from shardproof.models.program.operators import Operator
@@ -32,10 +37,12 @@ from shardproof.models.sources.loads import read_counts, with_counts
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build as zoo_build
 from shardproof.models.text import InputError
+from shardproof.proofs.plan.bundle import write_plan
 from shardproof.verify.plan.assumptions import wrong_assumptions
 from shardproof.verify.plan.box_tables import shape_of
 from shardproof.verify.plan.entries import operator_entry
 from shardproof.verify.plan.entry_tables import operator_times
+from shardproof.verify.plan.plan import check_plan
 
 START = {"scatter_max": -np.inf, "scatter_min": np.inf}
 COMBINE = {"scatter_max": max, "scatter_min": min}
@@ -237,6 +244,30 @@ def test_counts_are_read_by_layer_and_by_name(tmp_path: Path) -> None:
             read_counts(tmp_path / "x.json")
     with pytest.raises(InputError, match="none.json"):
         read_counts(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda points, form, tables: points // len(form.loads),
+        lambda points, form, tables: points * 0 + 1,
+        lambda points, form, tables: points,
+    ],
+    ids=["even", "nothing", "everything"],
+)
+def test_a_builder_that_prices_counted_groups_otherwise_is_refuted(
+    lie: Callable[..., np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checker multiplies for itself: devices one by one, and every entry that the plan uses."""
+    graph, machine = moe((60, 1, 1, 2)), load_machine("cloud-a100:1x4")
+    peaks = tuple((d, Fraction(10**6) if d == "float32" else v) for d, v in machine.device.peaks)
+    slow = replace(machine, device=replace(machine.device, peaks=peaks))
+    honest = plan_graph(graph, slow, None, None).plan
+    assert honest is not None and check_plan(write_plan(None, honest)).verdict is Verdict.PROVED
+    monkeypatch.setattr(cost, "_of_groups", lie)
+    plan = plan_graph(graph, slow, None, None).plan
+    assert plan is not None
+    assert check_plan(write_plan(None, plan)).verdict is Verdict.REFUTED
 
 
 def test_a_configuration_is_as_slow_as_its_fullest_experts() -> None:
