@@ -249,17 +249,19 @@ class Plan:
 
     def sensitivity(self, time_limit_s: Limit = "default", work_limit: int | None = None) -> Sensitivity:
         """How far each machine constant may move before another plan wins."""
+        from shardproof.formal.explain.elsewhere import all_programs
         from shardproof.formal.explain.sensitivity import sensitivity
 
         if self.among:
             raise InputError(f"{self.opened.place}: is the best of several plans, whose proofs are of several problems")
-        return sensitivity(
-            self._planning, self._solution, self._alone.certificate, clock=_clock(time_limit_s, work_limit, 300.0)
-        )
+        plan = self._alone
+        subject, x = (self._planning, self._solution) if plan.joint is None else all_programs(plan)
+        return sensitivity(subject, x, plan.certificate, clock=_clock(time_limit_s, work_limit, 300.0))
 
     def diff(self, other: Plan) -> Comparison | Differing:
-        """Every term in which the two plans differ, priced.  Of plans with stages, streams or submeshes: what a step
-        takes, and every operator that is placed otherwise.  Raises `InputError` if they answer different problems.
+        """Every term in which the two plans differ, priced.  Of plans that do not answer one problem of placements
+        (stages, streams, submeshes, rewritten programs, other spaces and limits): what a step takes, and every operator
+        that is placed otherwise.  Raises `InputError` for another model or machine.
         """
         from shardproof.formal.explain.compare import compare
         from shardproof.formal.explain.differing import differing
@@ -268,7 +270,7 @@ class Plan:
         if self.opened.planning is None or other.opened.planning is None:
             return differing(self.opened, other.opened)
         if self._planning.problem.sha256() != other._planning.problem.sha256():
-            raise InputError("the plans are of different problems (model, machine, space or limit): nothing to compare")
+            return differing(self.opened, other.opened)
         return compare(self._planning.problem, PlanTerms(self._planning), self._solution, other._solution)
 
     def report(

@@ -127,12 +127,11 @@ def plan(
             "or plan without them"
         )
     request = replace(request, strategy=given, engine=engine, gap=share, threads=threads, vocabulary=vocabulary)
-    programs = joint or recompute == TENSORS
     request = replace(request, rewrites=Rewrites(none=True))
     if joint or (best and "rewrites" not in without):
         request = replace(request, rewrites=_rewrites(rules, rewrite_rounds, rewrite_nodes, rewrite_time))
     asked = None if stages is None else pipeline_request(request, stages, () if best else without, overlap=overlap)
-    freedoms = Freedoms(overlap, views, programs, asked)
+    freedoms = Freedoms(overlap, views, joint, recompute == TENSORS, asked)
     if best:
         request, freedoms = everything(request, without, stages)
     if freedoms.several(request):
@@ -147,7 +146,7 @@ def plan(
         return _answer(_with_views(request, limit))
     if overlap:
         return _answer(_overlapped(request, limit))
-    if programs:
+    if freedoms.programs:
         made = carry_out_jointly(request, limit).plan
     else:
         planned = carry_out(request, limit).planned

@@ -224,3 +224,11 @@ def test_every_field_of_a_graph(graph: Graph) -> None:
         assert wrong_model(graph, other) not in ("", "the canonical texts differ"), place
         count += 1
     assert count > 100
+
+
+def test_a_model_beside_its_training_step_is_told_what_to_say() -> None:
+    graph = zoo("mlp-unity", batch=16)
+    step = build_step(graph, "sgd").graph
+    assert wrong_model(step, graph).endswith("say --train, and --precision and the others, as they were for 'plan'")
+    assert wrong_model(graph, step).endswith("leave out --train")
+    assert "--train" not in wrong_model(step, build_step(graph, "adam").graph)

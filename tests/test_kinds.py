@@ -14,6 +14,7 @@ from random_problems import grid_with_rows
 import shardproof
 from shardproof.__main__ import run
 from shardproof.answers import Plan
+from shardproof.formal.explain.differing import Differing
 from shardproof.front_door import FrontDoor
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.terminal.combinations import PLAN_KINDS
@@ -108,6 +109,26 @@ def test_every_verb_answers(
     assert ran["identity"] == identity and ran["equal"] and ran["bytes_counted_equal_priced"] in (True, None)
 
 
+def test_plans_of_one_model_are_compared_whatever_was_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Programs that rules derive, other spaces and other limits are other problems of the same model."""
+    model = ("mlp-8192:layers=3,width=64", *BATCH, "--machine", "localhost:2", "--train", "sgd")
+    words = ["plan", *model, "--work-limit", "1000000"]
+    for name, more in {"a": [], "b": ["--joint"], "c": ["--memory", "1GiB"], "d": ["--space", "one-per-level"]}.items():
+        assert run([*words, *more, "-o", str(tmp_path / f"{name}.spz")]) in (0, 5)
+    told = {
+        "b": "a rewritten program; step",
+        "c": "under 1 GiB per device; step",
+        "d": "in the space one-per-level; step",
+    }
+    for name, said in told.items():
+        capsys.readouterr()
+        assert run(["diff", str(tmp_path / "a.spz"), str(tmp_path / f"{name}.spz")]) == 0
+        assert said in capsys.readouterr().out
+    a, b = (shardproof.load(tmp_path / f"{name}.spz") for name in "ab")
+    found = a.diff(b)
+    assert isinstance(found, Differing) and found.parts[1] == "a rewritten program" and found.rows
+
+
 @pytest.mark.parametrize("kind", HOLDS)
 @pytest.mark.parametrize("target", ["dtensor", "jax"])
 def test_layouts_are_written_or_refused_by_name(
@@ -137,7 +158,7 @@ def test_sensitivity_answers_or_says_why(kind: str, plans: dict[str, str], capsy
     capsys.readouterr()
     code = run(["sensitivity", plans[kind], "--work-limit", "3M"])
     error = capsys.readouterr().err
-    assert code in (0, 5) if kind == "plan" else code == 3 and "made without --" in error
+    assert code in (0, 5) if kind in ("plan", "joint") else code == 3 and "made without --" in error
 
 
 @pytest.mark.parametrize("kind", HOLDS)

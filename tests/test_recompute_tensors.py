@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from budgets import work
 
-from shardproof import plan
+from shardproof import load, plan
 from shardproof.__main__ import run
 from shardproof.formal.plans.request import PlanRequest, carry_out
 from shardproof.formal.plans.time_limit import TimeLimit
@@ -346,11 +346,25 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "equal" in capsys.readouterr().out
 
 
+def test_the_best_plan_weighs_single_tensors_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside whole blocks: never above either, and the file says by which rule."""
+    command = [*COMMAND, "--memory", "3.2MiB", "--gap", "5%", "--work-limit", "60000000", "--json"]
+    alone = [x for freedom in ("stages", "overlap", "submeshes", "rewrites") for x in ("--without", freedom)]
+    ways = {"best": ["--best", *alone], "tensors": ["--recompute", "tensors"], "auto": ["--recompute", "auto"]}
+    steps = {}
+    for word, more in ways.items():
+        assert run([*command, *more, "-o", str(tmp_path / f"{word}.spz")]) == 0
+        said = json.loads(capsys.readouterr().out)
+        steps[word] = said["cost"] / said["scale"]
+    assert steps["best"] <= 1.001 * min(steps["tensors"], steps["auto"]) and steps["tensors"] < steps["auto"]
+    assert load(tmp_path / "best.spz").among and run(["run", str(tmp_path / "best.spz"), "-n", "2", "--virtual"]) == 0
+    assert "equal" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
         ([], "--memory"),
-        (["--memory", "1GiB", "--best"], "--best"),
         (["--memory", "1GiB", "--micro-batch", "2"], "--micro-batch"),
         (["--memory", "1GiB", "--vocabulary", "dtensor"], "--vocabulary"),
     ],

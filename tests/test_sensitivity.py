@@ -4,15 +4,24 @@ machine.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
+from budgets import work
 
+from shardproof import load
+from shardproof.__main__ import run
+from shardproof.formal.explain.elsewhere import all_programs
 from shardproof.formal.explain.sensitivity import Sensitivity, constants_of, sensitivity
 from shardproof.formal.explain.sensitivity_text import render_sensitivity
 from shardproof.formal.explain.terms import PlanTerms
+from shardproof.formal.plans.request import PlanRequest
+from shardproof.formal.plans.time_limit import TimeLimit
+from shardproof.formal.rewriting.joint.request import carry_out_jointly
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import Planning, build
@@ -20,6 +29,7 @@ from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.sources import zoo
+from shardproof.proofs.plan.bundle import Plan, write_plan
 from shardproof.verify.selection.certificate import check_selection
 
 GRID = tuple(Fraction(n, 10) for n in (11, 15, 20, 40, 80, 200))
@@ -180,3 +190,48 @@ def test_solves_that_do_not_close_narrow_the_range_and_are_called_so(planning: P
             not_closed += not t.passed and (t.best_cost is None or t.best_cost >= t.plan_cost)
         assert quick.high == GRID[-1] or quick.high_open == GRID[GRID.index(quick.high) + 1 if quick.high > 1 else 0]
     assert not_closed and "not closed" in render_sensitivity(hasty)
+
+
+@pytest.fixture(scope="module")
+def rewritten() -> Plan:
+    graph = zoo.build("mlp-8192", batch=16, layers=3, width=64)
+    request = PlanRequest(graph, load_machine("localhost:2"), "sgd", space=space("complete"))
+    made = carry_out_jointly(request, TimeLimit(work(10))).plan
+    assert made is not None and made.joint is not None and made.graph.name.endswith("+rewritten")
+    return made
+
+
+def test_a_plan_that_rules_derive_is_varied_over_all_its_programs(rewritten: Plan) -> None:
+    """At every factor the claim is about every program, and the checker accepts it of the problem built there."""
+    subject, x = all_programs(rewritten)
+    assert rewritten.certificate is not None
+    assert rewritten.certificate.problem_sha256 == subject.problem.sha256()
+    found = sensitivity(subject, x, rewritten.certificate, grid=GRID[:3])
+    assert found.base_proved and found.complete and found.ranges
+    tests = [(r.constant, t) for r in found.ranges for t in r.tests]
+    assert any(t.passed for _, t in tests)
+    for constant, t in tests[:4]:
+        problem = subject.on(constant.scale_constant(rewritten.machine, t.factor))
+        assert t.certificate is not None and check_selection(problem, t.certificate).verdict is Verdict.PROVED
+        assert t.plan_cost == problem.cost_of(x)
+    alone = build(rewritten.graph, rewritten.machine, space("complete"))
+    assert subject.cost_at(x, rewritten.machine) == alone.problem.cost_of(alone.solution(rewritten.choices))
+
+
+def test_what_a_rewritten_program_costs_elsewhere_is_what_the_problem_there_says(rewritten: Plan) -> None:
+    """Up to a unit of rounding for every term."""
+    subject, x = all_programs(rewritten)
+    terms = len(subject.problem.vertices) + len(subject.problem.edges)
+    for c in constants_of(subject)[0]:
+        machine = c.scale_constant(rewritten.machine, Fraction(3))
+        assert abs((subject.cost_at(x, machine) or 0) - subject.on(machine).cost_of(x)) <= terms
+    with pytest.raises(LookupError, match="one program"):
+        all_programs(replace(rewritten, joint=None))
+
+
+def test_joint_plans_on_the_command_line(rewritten: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "p.spz").write_bytes(write_plan(None, rewritten))
+    assert run(["sensitivity", str(tmp_path / "p.spz"), "--solve-limit", "0.01", "--json"]) in (0, 5)
+    said = json.loads(capsys.readouterr().out)
+    assert said["base_proved"] and said["constants"]
+    assert load(tmp_path / "p.spz").sensitivity(work_limit=1).base_proved

@@ -49,6 +49,7 @@ KINDS = {
     "pipelined": ("plan", "mlp-8192:batch=64", *MODEL[2:-1], "300k", "--train", "sgd", "--pipeline", "2:4"),
     "views": ("plan", "candle-uno:batch=16,width=512,tower=2,layers=1", *MODEL[2:], "--views"),
     "joint": (*MODEL, "--joint"),
+    "the best of several": (*MODEL[:-1], "300k", "--overlap", "--joint"),
     "selection": ("solve", "g.json", "--work-limit", "1000000"),
     "extraction": ("solve", "e.json", "--work-limit", "1000000"),
     "schedule": ("schedule", "--stages", "2", "--micro-batches", "4", "--times", "1,1,1", "--work-limit", "1000000"),

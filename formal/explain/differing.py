@@ -2,18 +2,19 @@
 and every operator that is placed otherwise.
 
 Plans of placements alone that answer one problem are compared term by term instead (`compare.py`), where the rows add
-up to the difference; with stages, streams or submeshes a step is no sum of terms.
+up to the difference; with stages, streams or submeshes a step is no sum of terms, and programs that rules derive, other
+spaces and other limits make other problems.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, assert_never
 
 from ...models.layout.placement import Placement
-from ...models.text import InputError, seconds_text
+from ...models.text import InputError, bytes_text, seconds_text
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.plan.bundle import Plan
@@ -88,7 +89,23 @@ def differing(first: Opened, second: Opened) -> Differing:
     rows = [(n, words[0].get(n, "not there"), words[1].get(n, "not there")) for n in names]
     costs, bounds = zip(first.seconds, second.seconds, strict=True)
     kept = tuple(row for row in rows if row[1] != row[2])
-    return Differing(costs, bounds, (parts_of(a), parts_of(b)), kept, len(names))
+    asked = [(held.space, memory_limit(held)) for held in (a, b)]
+    told = [parts_of(held) + _asked_words(mine, asked) for held, mine in zip((a, b), asked, strict=True)]
+    return Differing(costs, bounds, (told[0], told[1]), kept, len(names))
+
+
+def memory_limit(held: AnyPlan) -> int | None:
+    """Bytes that no device holds more than; None where none was asked for."""
+    return held.memory_limit if isinstance(held, Plan) else held.memory
+
+
+def _asked_words(mine: tuple[str, int | None], both: Sequence[tuple[str, int | None]]) -> str:
+    """Space and memory limit of one of two plans, where they are not those of the other."""
+    (one, other), (space, limit) = both, mine
+    words = f" in the space {space}" if one[0] != other[0] else ""
+    if one[1] != other[1]:
+        words += " under no memory limit" if limit is None else f" under {bytes_text(limit)} per device"
+    return words
 
 
 def _words(held: AnyPlan) -> Mapping[str, str]:

@@ -23,7 +23,8 @@ from enum import Enum
 from fractions import Fraction
 from typing import Final, Protocol
 
-from ...models.cost.selection import Planning, build
+from ...models.cost.selection import Planning
+from ...models.joint.problem import JointPlanning
 from ...models.machine.machine import DeviceClass, Machine
 from ...models.machine.quantities import Dimension
 from ...models.problem.claims import Optimal, Status
@@ -31,7 +32,7 @@ from ...models.problem.selection_problem import FORBIDDEN
 from ...proofs.selection.certificates import SelectionCertificate
 from ..selection.model.clock import Clock
 from ..selection.solve import Engine, solve
-from .terms import PlanTerms
+from .elsewhere import AllPrograms, Elsewhere, OneProgram
 
 GRID: Final = tuple(
     Fraction(n, 100)
@@ -149,7 +150,7 @@ class Measurement:
 class Sensitivity:
     """Ranges of every constant that can matter, and those that cannot with the reason."""
 
-    planning: Planning
+    planning: Planning | JointPlanning
     choices: tuple[int, ...]
     cost: int
     base_proved: bool
@@ -221,7 +222,7 @@ Grid = tuple[Fraction, ...]
 
 
 def sensitivity(
-    planning: Planning,
+    planning: Planning | AllPrograms,
     choices: tuple[int, ...],
     base: SelectionCertificate | None = None,
     *,
@@ -239,15 +240,15 @@ def sensitivity(
     everything; what is not reached is left out and `complete` is False.  `solve_limit`: seconds for one solve; where it
     neither proves the plan nor finds a better one, the factor counts as not closed.
     """
-    clock = clock or Clock()
-    tester = _Tester(planning, choices, clock, engine, solve_limit)
-    cost = planning.problem.cost_of(choices)
-    claim = None if base is None or base.problem_sha256 != planning.problem.sha256() else base.claim
+    clock, subject = clock or Clock(), planning if isinstance(planning, AllPrograms) else OneProgram(planning)
+    tester = _Tester(subject, choices, clock, engine, solve_limit)
+    cost = subject.problem.cost_of(choices)
+    claim = None if base is None or base.problem_sha256 != subject.problem.sha256() else base.claim
     proved = isinstance(claim, Optimal) and claim.cost == cost
     if not proved:
-        answer = solve(planning.problem, clock=clock, engine=engine)
+        answer = solve(subject.problem, clock=clock, engine=engine)
         proved = answer.status is Status.OPTIMAL and answer.cost == cost
-    candidates, irrelevant = constants_of(planning)
+    candidates, irrelevant = constants_of(subject)
     if constants is not None:
         candidates = tuple(c for c in candidates if c.name in constants)
     ranges: list[Range] = []
@@ -261,14 +262,14 @@ def sensitivity(
         if found is None:
             break
         ranges.append(found)
-    complete = len(ranges) == len(candidates)
+    whole = len(ranges) == len(candidates)
     worth = tester.measurements([r.constant for r in ranges])
-    return Sensitivity(planning, choices, cost, proved, tuple(ranges), irrelevant, complete, worth)
+    return Sensitivity(subject.planning, choices, cost, proved, tuple(ranges), irrelevant, whole, worth)
 
 
-def constants_of(planning: Planning) -> tuple[tuple[Constant, ...], tuple[tuple[str, str], ...]]:
+def constants_of(subject: Planning | Elsewhere) -> tuple[tuple[Constant, ...], tuple[tuple[str, str], ...]]:
     """Constants that can change which plan is best, and those that cannot, with the reason."""
-    machine, graph = planning.machine, planning.graph
+    machine, graph = subject.machine, subject.graph
     out: list[Constant] = []
     never: list[tuple[str, str]] = []
     for i, level in enumerate(machine.levels):
@@ -293,14 +294,13 @@ def constants_of(planning: Planning) -> tuple[tuple[Constant, ...], tuple[tuple[
 
 @dataclass(eq=False)
 class _Tester:
-    planning: Planning
+    subject: Elsewhere
     choices: tuple[int, ...]
     clock: Clock
     engine: Engine
     solve_limit: float | None
 
     def __post_init__(self) -> None:
-        self.terms = PlanTerms(self.planning)
         self.witnesses: list[tuple[int, ...]] = []
 
     def range(self, constant: Constant, grid: Grid, say: Callable[[str], None]) -> Range | None:
@@ -314,7 +314,7 @@ class _Tester:
             ends.append(end)
         (low, low_open, low_better), (high, high_open, high_better) = ends
         linear = constant.part in (Part.BANDWIDTH, Part.LATENCY)
-        terms = len(self.planning.problem.vertices) + len(self.planning.problem.edges)
+        terms = len(self.subject.problem.vertices) + len(self.subject.problem.edges)
         between = (
             f"within {2 * terms} units of optimal in between (linear up to rounding)"
             if linear
@@ -336,23 +336,27 @@ class _Tester:
         """Of the constants with an error bound, by regret; against the plans that were found better somewhere."""
         found = []
         for c in constants:
-            bar = c.error_bound(self.planning.machine)
+            bar = c.error_bound(self.subject.machine)
             if not bar:
                 continue
-            ends, command = [], _command(c, self.planning.machine)
+            ends, command = list[Measurement](), _command(c, self.subject.machine)
             for factor in (1 / (1 + bar), 1 + bar):
-                machine = c.scale_constant(self.planning.machine, factor)
-                this = self.terms.cost_at(self.choices, machine)
-                better = min((self.terms.cost_at(y, machine) for y in self.witnesses), default=this)
+                machine = c.scale_constant(self.subject.machine, factor)
+                this = self.subject.cost_at(self.choices, machine)
+                if this is None:
+                    continue
+                others = (self.subject.cost_at(y, machine) for y in self.witnesses)
+                better = min((cost for cost in others if cost is not None), default=this)
                 ends.append(Measurement(c, bar, factor, this, min(better, this), command))
-            found.append(max(ends, key=lambda m: m.regret))
+            if ends:
+                found.append(max(ends, key=lambda m: m.regret))
         return tuple(sorted(found, key=lambda m: (-m.regret, m.constant.name)))
 
     def _end(
         self, constant: Constant, grid: Grid, upward: bool, tests: list[Test], say: Callable[[str], None]
     ) -> tuple[Fraction, Fraction | None, tuple[int, int] | None] | None:
         factors = [f if upward else 1 / f for f in grid]
-        machines = [constant.scale_constant(self.planning.machine, f) for f in factors]
+        machines = [constant.scale_constant(self.subject.machine, f) for f in factors]
         refuted: dict[int, tuple[int, int] | None] = {}  # position -> (better, this), None where a solve did not close
         known, low, high, halving = (
             0,
@@ -363,7 +367,9 @@ class _Tester:
         while True:
             for y in self.witnesses[known:]:
                 for i, m in enumerate(machines):
-                    better, this = self.terms.cost_at(y, m), self.terms.cost_at(self.choices, m)
+                    better, this = self.subject.cost_at(y, m), self.subject.cost_at(self.choices, m)
+                    if better is None or this is None:
+                        continue
                     if better < this and (refuted.get(i) is None or better < (refuted[i] or (better + 1, 0))[0]):
                         refuted[i] = (better, this)
             known = len(self.witnesses)
@@ -392,15 +398,9 @@ class _Tester:
                 refuted[at], high = (test.best_cost, test.plan_cost), at
 
     def _solve(self, factor: Fraction, machine: Machine) -> Test:
-        moved = build(
-            self.planning.graph,
-            machine,
-            self.planning.space,
-            self.planning.problem.limit,
-            unit=Fraction(1, self.planning.problem.scale),
-        )
-        plan_cost = moved.problem.cost_of(self.choices)
-        answer = solve(moved.problem, clock=self.clock.at_most(self.solve_limit), engine=self.engine)
+        moved = self.subject.on(machine)
+        plan_cost = moved.cost_of(self.choices)
+        answer = solve(moved, clock=self.clock.at_most(self.solve_limit), engine=self.engine)
         passed = answer.lower_bound is not None and answer.lower_bound >= plan_cost and plan_cost < FORBIDDEN
         if answer.solution is not None and answer.cost is not None and answer.cost < plan_cost:
             self.witnesses.append(answer.solution)

@@ -72,7 +72,6 @@ PLAN: Final = Combinations(
         Apart("recompute=auto", ("micro_batch=auto",), "each is a search with the other settled"),
         Apart("recompute=tensors", ("micro_batch",), "what is kept is decided for a batch that is taken whole"),
         Apart("recompute=tensors", _VOCABULARY, "it searches whole spaces"),
-        Apart("recompute=tensors", ("best",), "it asks for one search of all: leave it out, {best} weighs blocks"),
         Apart("recompute=tensors", ("explain_cost",), "it chooses the operators: 'shardproof explain PLAN --cost'"),
         Apart("vocabulary", _SAID, "the space says its vocabulary already: leave out one of the two"),
         Apart("vocabulary", ("space_name=*,uneven*",), "no vocabulary says uneven blocks: leave out one of the two"),

@@ -30,6 +30,7 @@ from ..calibration.parts import calibration_errors
 from ..explain.constraints import plan_constraints, render, to_json
 from ..explain.cost_table import cost_table, render_cost_table
 from ..explain.deviation import best_with, render_deviation
+from ..explain.elsewhere import all_programs
 from ..explain.error_bounds import error_bound_lines, error_bounds_json
 from ..explain.explain import DEFAULT_ERRORS, explain, render_explanation
 from ..explain.parallel_graph import picture, priced_graph, render_parallel
@@ -227,24 +228,20 @@ def sensitivity_command(
             f"{plan_file}: has {parts_of(plan)}: its proof rests on several problems, and constants are moved in one; "
             "give a plan made without --pipeline, --overlap and --submeshes"
         )
-    if plan.joint is not None:
-        raise InputError(
-            f"{plan_file}: is a joint plan, whose proof is about all programs; give a plan made without --joint"
-        )
     if opened.published.among:
         raise InputError(
             f"{plan_file}: is the best of several plans, whose proofs are about several problems; give one that was "
-            "made without --pipeline, --overlap, --submeshes and --joint"
+            "made without --pipeline, --overlap and --submeshes"
         )
     with Watch("testing constants") as watch:
-        planning, x = problem_of(opened, plan)
+        subject, x = problem_of(opened, plan) if plan.joint is None else all_programs(plan)
 
         def progress(done: int, total: int, stage: str) -> None:
             watch.label = f"testing constants, {stage}"
             watch.count(done, total)
 
         found = sensitivity(
-            planning,
+            subject,
             x,
             plan.certificate,
             clock=clock,

@@ -149,11 +149,6 @@ class PlanOptions:
         books = tuple(publisher.book(path) for path in self.rules or DEFAULTS) if joint else ()
         return Rewrites(books, self.rewrite_rounds, self.rewrite_nodes, self.rewrite_time, none=not joint)
 
-    @property
-    def programs(self) -> bool:
-        """Whether a search over programs is asked for: of rules, or of what is computed again."""
-        return self.joint or self.recompute == TENSORS
-
     def pipeline_of(self, request: PlanRequest) -> tuple[PipelineRequest | None, Settings | None]:
         """What is asked of pipelined steps, if anything, and the configuration that is taken instead of a search."""
         if self.pipeline is None:
@@ -170,7 +165,7 @@ class PlanOptions:
         """What is left to the searches, and the job with that open."""
         if self.best:
             return everything(request, self.without, self.pipeline, self.interleave)
-        return request, Freedoms(self.overlap, self.views, self.programs, asked)
+        return request, Freedoms(self.overlap, self.views, self.joint, self.recompute == TENSORS, asked)
 
 
 @click.command("plan")
@@ -282,7 +277,7 @@ def plan_command(publisher: Door, options: PlanOptions) -> int:
         return plan_overlap(publisher, request, clock, options.output, options.as_json)
     if options.views:
         return run_submeshes(publisher, request, options.output, options.as_json, clock, notes)
-    if options.programs:
+    if freedoms.programs:
         return run_joint(publisher, request, options.output, options.as_json, clock, notes)
     return plan_placements(publisher, request, clock, options, notes)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 from ...models.machine.error_bounds import scaled_words
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import seconds_text
-from ...proofs.publishing.publisher import Published, Publisher
+from ...proofs.publishing.publisher import Among, Published, Publisher
 from ..plans.portfolio.freedoms import Freedoms
 from ..plans.portfolio.search import Best, Candidate, Searches
 from ..plans.request import PlanRequest
@@ -48,7 +49,7 @@ def plan_portfolio(
     named = f"{best.graph.name} on {machine.name} {'x'.join(map(str, machine.hierarchy))}"
     several = len(best.candidates) > 1
     say(f"{named}: {f'the best of {len(best.candidates)} plans' if several else 'one plan'}")
-    among = zip(published.among, gains(best), strict=True) if several else ()
+    among = zip(plans_among(best, published), gains(best), strict=True) if several else ()
     say(*(f"note: {note}" for note in notes), *(f"  {one.words}{gain}" for one, gain in among))
     say(*(f"left out: {x.part}: {x.why}" for x in best.left_out))
     say(_sentence(published, taken.scale, several))
@@ -57,6 +58,15 @@ def plan_portfolio(
     say(f"identity {published.identity}")
     say(f"wrote {output} ({published.size} bytes) in {clock.words()}", *published.advice)
     return code
+
+
+def plans_among(best: Best, published: Published) -> tuple[Among, ...]:
+    """Each of several plans: as the checker says, or, where the limit was over before its verdict, as the search does,
+    which has no bounds then.
+    """
+    if published.checked or len(best.candidates) == 1:
+        return published.among
+    return tuple(Among(c.part, c.step, Fraction(0), c is best.best_candidate) for c in best.candidates)
 
 
 def gains(best: Best) -> tuple[str, ...]:
@@ -90,7 +100,7 @@ def _document(best: Best, published: Published, status: str, scale: int) -> dict
         "lower_bound": bound,
         "scale": scale,
         "gap": None if cost is None or bound is None else 1 - bound / cost if cost else 0.0,
-        "among": [one.to_json() for one in published.among],
+        "among": [one.to_json() for one in plans_among(best, published)],
         "left_out": [[x.part, x.why] for x in best.left_out],
         "assumptions": list(published.assumptions),
         "verdict": published.verdict.value,

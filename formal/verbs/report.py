@@ -78,8 +78,9 @@ def diff_command(
     work_limit: int | None,
     as_json: bool,
 ) -> int:
-    """Every term in which two plans of one problem differ, priced; the rows add up to the difference.  Of plans with
-    stages, streams or submeshes: what a step takes, and every operator that is placed otherwise.
+    """Every term in which two plans of one problem differ, priced; the rows add up to the difference.  Of plans of one
+    model on one machine otherwise (stages, streams, submeshes, rewritten programs, other spaces and limits): what a
+    step takes, and every operator that is placed otherwise.
     """
     clock = reading(time_limit, work_limit)
     with Watch("reading"):
@@ -91,9 +92,7 @@ def diff_command(
         b = _shown(other, other.held, again, output is not None)
     ours, theirs = a.explanation.planning.problem, b.explanation.planning.problem
     if ours.sha256() != theirs.sha256():
-        raise InputError(
-            f"{first} and {second} are of different problems (model, machine, space or limit): nothing to compare"
-        )
+        return _apart(one, other, output, as_json)
     planning = a.explanation.planning
     found = compare(ours, PlanTerms(planning), a.explanation.choices, b.explanation.choices)
     if output is not None:
@@ -108,7 +107,7 @@ def diff_command(
 
 
 def _apart(one: Opened, other: Opened, output: Path | None, as_json: bool) -> int:
-    """Two plans of which not both are of placements alone."""
+    """Two plans that are not of one problem of placements."""
     found = differing(one, other)
     if output is not None:
         write_file(output, parts_diff_page(one, other, found).encode())

@@ -58,7 +58,15 @@ def wrong_model(planned: Graph, own: Graph) -> str:
     """
     if planned.to_json() == own.to_json():
         return ""
-    return next(_model(_fields(planned), _fields(own)), "the canonical texts differ")
+    found = next(_model(_fields(planned), _fields(own)), "the canonical texts differ")
+    return found if bool(planned.state) == bool(own.state) else f"{found}; {_STEP[bool(planned.state)]}"
+
+
+_STEP = {
+    True: "the plan is of a training step: say --train, and --precision and the others, as they were for 'plan'",
+    False: "the plan is of the model alone, without a training step: leave out --train",
+}
+"""Whether the plan has state that is renewed, and the reader's model not -> what else to say."""
 
 
 def _fields(graph: Graph) -> dict[str, object]:

@@ -4,7 +4,8 @@
     overlap       on several devices
     submeshes     on several devices, the batch whole, in no vocabulary (none says parts of a machine)
     rewrites      in no vocabulary (whole spaces are searched)
-    recompute     of a training step under a memory limit, where nothing else is said
+    recompute     of a training step under a memory limit, where nothing else is said: whole blocks, and, the batch
+                  whole and in no vocabulary, tensor by tensor together with rewrites
 
 What does not apply is left out with the reason, and so is what the user does without.
 """
@@ -15,7 +16,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from ..pipelines.request import AUTO, PipelineRequest, pipeline_request, require_words
-from ..request import PlanRequest
+from ..request import TENSORS, PlanRequest
 from .words import FREEDOM_WORDS
 
 
@@ -29,13 +30,15 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Freedoms:
-    """What is left to the searches.  `stages`: what is asked of pipelined steps, or None.  `placements`: whether the
-    plan without any freedom is searched too; `left_out`: what was not asked, and why.
+    """What is left to the searches.  `tensors`: whether it is decided tensor by tensor what is computed again;
+    `stages`: what is asked of pipelined steps, or None.  `placements`: whether the plan without any freedom is searched
+    too; `left_out`: what was not asked, and why.
     """
 
     overlap: bool = False
     submeshes: bool = False
     rewrites: bool = False
+    tensors: bool = False
     stages: PipelineRequest | None = None
     placements: bool = False
     left_out: tuple[LeftOut, ...] = ()
@@ -43,7 +46,12 @@ class Freedoms:
     @property
     def count(self) -> int:
         """How many there are."""
-        return self.overlap + self.submeshes + self.rewrites + (self.stages is not None)
+        return self.overlap + self.submeshes + self.programs + (self.stages is not None)
+
+    @property
+    def programs(self) -> bool:
+        """Whether equal programs are searched: those of rules, or those that compute tensors again."""
+        return self.rewrites or self.tensors
 
     def several(self, request: PlanRequest) -> bool:
         """Whether no one search knows all that is asked.  What stages do without, no other search does without: then
@@ -53,7 +61,7 @@ class Freedoms:
             return True
         if self.stages is not None and self.stages.without:
             return False
-        alone = self.overlap or self.submeshes or self.rewrites
+        alone = self.overlap or self.submeshes or self.programs
         beside = AUTO in (request.recompute, request.micro_batch) or (self.submeshes and request.memory is not None)
         return self.count > 1 or (alone and beside)
 
@@ -80,10 +88,11 @@ def everything(
     spoken = f"no placement of {word} says it" if word else None
     parts = None if request.micro_batch == "1" else "the batch is cut into micro-batches"
     free = "it weighs time against memory, and there is no limit" if request.memory is None else None
-    said = None if request.recompute in ("none", AUTO) else f"--recompute {request.recompute} settles it"
-    if applies(
+    said = None if request.recompute in ("none", AUTO, TENSORS) else f"--recompute {request.recompute} settles it"
+    tensors = applies(
         "recompute", forward, said, free, "micro-batches are left open" if request.micro_batch == AUTO else None
-    ):
+    )
+    if tensors:
         request = replace(request, recompute=AUTO)
     overlap = applies("overlap", one)
     asked = None
@@ -91,4 +100,5 @@ def everything(
         asked = pipeline_request(request, stages or AUTO, (), interleave, overlap)
     views, rules = applies("submeshes", one, parts, spoken), applies("rewrites", spoken)
     told = tuple(LeftOut(word, left[word]) for word in FREEDOM_WORDS if word in left)
-    return request, Freedoms(overlap, views, rules, asked, placements=True, left_out=told)
+    tensors = tensors and parts is None and spoken is None
+    return request, Freedoms(overlap, views, rules, tensors, asked, placements=True, left_out=told)

@@ -50,7 +50,7 @@ from .passes import derived_step
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """`data`: a plan as a file of its own, which claims `cost` in units of 1/`scale` s; `alone`: placements only;
-    `check_s`: seconds of the wall that its check may take.
+    `check_s`: seconds of the wall that its check may take; `part`: what its search is called.
     """
 
     data: bytes
@@ -58,6 +58,7 @@ class Candidate:
     scale: int
     alone: bool = False
     check_s: float = 0.0
+    part: str = ""
 
     @property
     def step(self) -> Fraction:
@@ -110,15 +111,14 @@ class Searches:
         self.found: list[Candidate] = []
         self.left_out = [*self.freedoms.left_out]
         self.planned: set[bytes] = set()
-        self.part_of: dict[Candidate, str] = {}
         self.part, self.within = "placements alone", self.limit
         self.joined = False
         self.too_large: TooLarge | None = None
         self.alone: Planned | None = None
         self.step: TrainingStep | None = None
-        self.derived: list[PlanRequest] = []
+        self.derived: list[tuple[PlanRequest, TrainingStep | None]] = []
         f = self.freedoms
-        self.coming = (self._open or f.placements) + f.rewrites + (2 if f.rewrites else 1) * self._of_one
+        self.coming = (self._open or f.placements) + f.programs + (2 if f.programs else 1) * self._of_one
 
     @property
     def _of_one(self) -> int:
@@ -140,18 +140,19 @@ class Searches:
             self._attempt("placements alone", partial(self._alone, job))
         if freedoms.submeshes:
             self._attempt("submeshes", partial(self._on_submeshes, job))
-        if freedoms.rewrites:
-            self._attempt("rewrites", partial(self._jointly, job))
+        if freedoms.programs:
+            part = "rewrites" if freedoms.rewrites else "tensors computed again"
+            self._attempt(part, partial(self._jointly, job))
             self.coming -= 0 if self.derived else self._of_one
         if freedoms.overlap:
             self._attempt("overlap", partial(self._overlapped, job))
         if freedoms.stages is not None:
             self._attempt("stages", partial(self._pipelined, freedoms.stages), must=freedoms.stages.stages != AUTO)
-        for program in self.derived:
-            self._attempt_derived(program)
+        for program, step in self.derived:
+            self._attempt_derived(program, step)
         if freedoms.stages is not None and freedoms.submeshes:
             self.left_out.append(LeftOut("submeshes inside stages", NOT_IN_STAGES))
-        if freedoms.stages is not None and self.request.recompute == TENSORS:
+        if freedoms.stages is not None and freedoms.tensors:
             self.left_out.append(LeftOut("single tensors computed again inside stages", WHOLE_BLOCKS))
         if freedoms.submeshes and freedoms.overlap:
             self.left_out.append(LeftOut("overlap on submeshes", "branches run beside each other, not their messages"))
@@ -163,15 +164,15 @@ class Searches:
         self.limit.settle()
         return Best(job.graph, self._checkable(), tuple(self.left_out))
 
-    def _attempt_derived(self, program: PlanRequest) -> None:
-        """The same of the program that rules derive."""
+    def _attempt_derived(self, program: PlanRequest, step: TrainingStep | None) -> None:
+        """The same of the program that was chosen among equal ones, of those of `step`."""
         stages = self.freedoms.stages
         if self.freedoms.submeshes:
             self._attempt("submeshes", partial(self._on_submeshes, program))
         if self.freedoms.overlap:
             self._attempt("overlap", partial(self._overlapped, program))
-        if stages is not None and self.step is not None:
-            asked = self._in_stages(stages, self.step, program.graph)
+        if stages is not None and step is not None:
+            asked = self._in_stages(stages, step, program.graph)
             self._attempt("stages of the rewritten program", partial(self._pipelined, asked))
 
     def _checkable(self) -> tuple[Candidate, ...]:
@@ -189,7 +190,7 @@ class Searches:
         for candidate in self.found:
             if candidate not in kept:
                 step = seconds_text(candidate.cost, candidate.scale)
-                self.left_out.append(LeftOut(self.part_of[candidate], UNCHECKED.format(step=step)))
+                self.left_out.append(LeftOut(candidate.part, UNCHECKED.format(step=step)))
         self.limit.check_s = sum(c.check_s for c in kept)
         return tuple(c for c in self.found if c in kept)
 
@@ -210,22 +211,30 @@ class Searches:
                 graph, self.step = outcome.graph, outcome.step
                 if why := self._keep_placements(outcome.planned):
                     self.left_out.append(LeftOut("placements alone", why))
-        return replace(request, graph=graph, train=None, loss=None, recompute="none", precision=None, micro_batch="1")
+        return self._program(graph)
+
+    def _program(self, graph: Graph) -> PlanRequest:
+        """The same request about a program as it is."""
+        return replace(
+            self.request, graph=graph, train=None, loss=None, recompute="none", precision=None, micro_batch="1"
+        )
 
     def _jointly(self, job: PlanRequest) -> str:
-        """Plan together with rewrites, and with what is computed again where every tensor is left open; keep the
-        program that this gave, if it is another one.
+        """Plan together with rewrites, and with what is computed again where every tensor is left open: then of the
+        step in which nothing is.  Keep the program that this gave, if it is another one.
         """
-        part, self.joined = self._part(), True
-        asked = replace(job, recompute=TENSORS) if self.request.recompute == TENSORS else job
-        made = carry_out_jointly(asked, part, self.progress, self.notify, self.step)
+        part, self.joined, step = self._part(), True, self.step
+        if self.freedoms.tensors:
+            graph, step = program_of(replace(self.request, recompute="none"))
+            job = replace(self._program(graph), recompute=TENSORS)
+        made = carry_out_jointly(job, part, self.progress, self.notify, step)
         if made.plan is None or made.found.answer.cost is None:
             return "no plan was found in its part of the limit"
         self._keep(write_plan(None, made.plan), made.found.answer.cost, made.found.planning.problem.scale)
-        if asked.recompute == TENSORS and not has_choices(made.found.derivation):
+        if self.freedoms.tensors and not has_choices(made.found.derivation):
             self.left_out.append(LeftOut("tensors computed again", NOTHING))
         if made.plan.graph.sha256() != job.graph.sha256():
-            self.derived.append(replace(job, graph=made.plan.graph))
+            self.derived.append((self._program(made.plan.graph), step))
         return ""
 
     def _overlapped(self, job: PlanRequest) -> str:
@@ -307,16 +316,14 @@ class Searches:
     def _keep(self, data: bytes, cost: int | None, scale: int, alone: bool = False) -> None:
         if cost is not None and data not in self.planned:
             self.planned.add(data)
-            found = Candidate(data, cost, scale, alone, self.within.check_s)
-            self.found.append(found)
-            self.part_of[found] = self.part
+            self.found.append(Candidate(data, cost, scale, alone, self.within.check_s, self.part))
             self.limit.known_s = min(self.found, key=lambda c: c.step).check_s
 
     def _part(self) -> TimeLimit:
         """An equal part of what is left, for the next of the searches that are still to come."""
         left, coming = self.limit.clock.remaining_s(), self.coming
         if not self.limit.clock.counts and not self.joined:  # programs that nobody has derived yet may never come
-            coming -= self._of_one * self.freedoms.rewrites
+            coming -= self._of_one * self.freedoms.programs
         part = None if left == float("inf") else left / max(1, coming)
         self.coming -= 1
         self.within = self.limit.part(part)
