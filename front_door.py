@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shardproof.proofs.collective_programs.certificate import ReductionCertificate
     from shardproof.proofs.joint.books import Book
     from shardproof.proofs.plan.error_bounds import ErrorBounds
-    from shardproof.proofs.publishing.publisher import Nearest, Opened, Published, Restricted
+    from shardproof.proofs.publishing.publisher import Encoded, Nearest, Opened, Published, Restricted
     from shardproof.proofs.rewrites.library import Library
 
     Times = list[tuple[int, int, tuple[float, ...]]]
@@ -158,6 +158,12 @@ class FrontDoor:
         from shardproof.backends.verbs.export import layouts_text
 
         return layouts_text(self.open(path), target, False).text
+
+    def encode(self, path: Path, to: str) -> Encoded:
+        """See `formal.explain.encoded`."""
+        from shardproof.formal.explain.encoded import encode_file
+
+        return encode_file(self, path, to)
 
     def nearest(
         self, found: Opened, framework: str, time_limit_s: float | None, work_limit: int | None = None

@@ -150,12 +150,15 @@ def solve(
     gap: Fraction | float | str | None = None,
     effort: EffortName = "normal",
     threads: int = 2,
+    known: Sequence[int] | Path | str | None = None,
 ) -> Solution:
     """The best solution of a selection problem: one choice per vertex, with costs of choices and of pairs, and limits.
 
     `problem`: a file that `shardproof solve` takes, or the problem.  `engine`: "ilp" (HiGHS), "smt" (z3) or "cp-sat"
     looks for the solution; `alone`: it decides alone, and the certificate holds its own proof (`Solution.engine` says
-    what it was asked and answered).  `gap`: stop within it.  `time_limit_s`, `work_limit`, `effort`: as for `plan`.
+    what it was asked and answered).  `gap`: stop within it.  `known`: a solution that the search begins with and is
+    never worse than, or a file of it (`shardproof solve --known`).  `time_limit_s`, `work_limit`, `effort`: as for
+    `plan`.
     Raises `InputError` for e-graphs, and where an engine cannot be asked.
 
     >>> import numpy as np
@@ -169,6 +172,7 @@ def solve(
     from shardproof.api import _counting
     from shardproof.formal.plans.time_limit import check_seconds
     from shardproof.formal.selection.engines.consult import EngineRefused
+    from shardproof.formal.selection.engines.encodings.files import read_answer, require_solution
     from shardproof.formal.selection.solve import Engine, solve
     from shardproof.formal.verbs.combinations import SOLVE
     from shardproof.formal.verbs.results import asked_json
@@ -186,10 +190,21 @@ def solve(
     if isinstance(asked, EGraph):
         raise InputError(f"{problem}: is an e-graph; write shardproof solve {problem} for its extraction")
     _, share, limit = _counting(effort, None, None if gap is None else Fraction(str(gap)), time_limit_s, work_limit)
+    begun: tuple[tuple[int, ...], ...] = ()
+    if isinstance(known, (str, Path)):
+        begun = (read_answer(Path(known).read_text(encoding="utf-8"), asked),)
+    elif known is not None:
+        begun = (require_solution(known, asked),)
     limit.hold_back(check_seconds(asked, limit))
     try:
         found = solve(
-            asked.check(), clock=limit.clock.at_most(None), gap=share, engine=engine, alone=alone, threads=threads
+            asked.check(),
+            clock=limit.clock.at_most(None),
+            gap=share,
+            engine=engine,
+            alone=alone,
+            threads=threads,
+            known=begun,
         )
     except EngineRefused as error:
         raise InputError(str(error)) from None

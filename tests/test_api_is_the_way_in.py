@@ -59,6 +59,7 @@ WORDS = {
     "formal.plans.frameworks.settings_of_step": "compares them with the options of a step",
     "formal.plans.layouts.tensor_layouts": "the same",
     "formal.plans.strategy.load_strategy": "the same",
+    "formal.plans.report.amount": "text",
     "formal.report.explained.among_json": "text",
     "formal.report.explained.among_lines": "text",
     "formal.report.page.diff_page": "text",

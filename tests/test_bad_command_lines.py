@@ -160,6 +160,8 @@ ARGUMENTS: dict[tuple[str, ...], list[str]] = {
     ("explain", "{}"): [*SPZ, "certificate.spz", "problem.spz", "library.spz"],
     ("sensitivity", "{}"): [*SPZ, "certificate.spz", "library.spz"],
     ("solve", "{}"): [*FILES, "other.spz", "certificate.spz", "plan.spz", "library.spz", "choices.json", "graph.json"],
+    ("solve", "problem.json", "--known", "{}"): [*FILES, "plan.spz", "graph.json", "problem.json"],
+    ("export", "{}", "--to", "mps", "-o", "new.mps"): [*FILES, "other.spz", "certificate.spz", "library.spz", "choices.json", "graph.json"],
     ("audit", "{}", "--strategy", "choices.json"): [*FILES, "plan.spz", "graph.json"],
     ("audit", "problem.json", "--strategy", "{}"): [*FILES, "plan.spz", "graph.json", "problem.json"],
     ("plan", "{}", "--machine", "localhost:2", "-o", "new.spz"): [*FILES, "plan.spz", "problem.json", "mlp-unty", "absent.py:f", "text.py:f", "text.py:", "no.module:f", "absent.onnx", "text.onnx", "graph.onnx"],

@@ -214,6 +214,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rules["rule"] = rules["rule"][:1]
         Path("rules.json").write_text(json.dumps(rules))
         Path("hosts").write_text("localhost:2\n")
+        Path("known.txt").write_text("1 1 0\n")
         Path("timings.csv").write_text(
             "machine,matrix,reduce,program,algorithm,payload,seconds\n"
             "2x2,[[2 1][1 2]],0,AllReduce,ring,1024,0.001\n2x2,[[2 1][1 2]],0,AllReduce,ring,2048,0.002\n"
@@ -313,6 +314,7 @@ IMPORT: Mapping[str, tuple[str, ...]] = {
 SOLVE: Mapping[str, tuple[str, ...]] = {
     **{name: PLAN[name] for name in ("engine", "effort", "time_limit", "work_limit", "gap", "threads")},
     "alone": ("--alone",),
+    "known": ("--known", "known.txt"),
     "output": ("-o", "out.spz"),
 }
 CHECK: Mapping[str, tuple[str, ...]] = {
@@ -370,6 +372,8 @@ OTHERS: Mapping[str, Start] = {
     "export for dtensor": Start(("export",), ("plan.spz", "--to", "dtensor", "-o", "x.py"), EXPORT),
     "export a joint plan": Start(("export",), ("joint.spz", "--to", "jax", "-o", "x.py"), LAID_OUT),
     "export a pipelined plan": Start(("export",), ("pipeline-two.spz", "--to", "dtensor", "-o", "x.py"), EXPORT),
+    "export a problem": Start(("export",), ("chain.json", "--to", "mps", "-o", "x.mps"), EXPORT),
+    "export a plan's problem": Start(("export",), ("plan.spz", "--to", "wcsp", "-o", "x.wcsp"), EXPORT),
     "export actions": Start(("export",), ("pipeline-two.spz", "--to", "actions", "-o", "x.csv"), EXPORT),
     "place": Start(("place",), ("--hierarchy", "2x4", "--axes", "2,4"), {"reductions": ("--reduce", "0,1:1GiB"), "target": ("--to", "jax"), "mesh": ("--mesh", "m.py"), **REDUCTION}),
     "reduce": Start(

@@ -1,7 +1,8 @@
-"""The verb `export`: a checked plan in the words of another framework."""
+"""The verb `export`: a checked plan in the words of another framework, a problem in those of another solver."""
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
@@ -31,7 +32,7 @@ from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.plan.bundle import Plan, write_plan
 from ...proofs.publishing.kind import plan_kind
 from ...proofs.publishing.placed import placed_plan
-from ...proofs.publishing.publisher import Nearest, Opened, Publisher, Restricted
+from ...proofs.publishing.publisher import ENCODINGS, Encoded, Nearest, Opened, Publisher, Restricted
 from ...proofs.views.certificate import SubmeshCertificate
 from ..export.collective_programs import program_text
 from ..export.dtensor import export_dtensor
@@ -71,11 +72,19 @@ EXPORT: Final = Combinations(
             f"pipelined plans are written for {', '.join((*PIPELINED, ACTIONS))}; what plan makes without --pipeline "
             "is written for the others",
         ),
+        *(
+            Apart(
+                f"target={t}",
+                ("resolve", "resolved", "time_limit", "work_limit", "layouts_only", "csv"),
+                "it writes the problem, and says nothing of layouts",
+            )
+            for t in ENCODINGS
+        ),
         Apart(
             "plan_file=reduction",
             (
                 *("resolve", "resolved", "time_limit", "work_limit", "layouts_only", "csv"),
-                *(f"target={t}" for t in sorted({*TARGETS, *SETTINGS, ACTIONS} - {*PROGRAMS})),
+                *(f"target={t}" for t in sorted({*TARGETS, *SETTINGS, ACTIONS, *ENCODINGS} - {*PROGRAMS})),
             ),
             f"its steps are written as they are, for {' and '.join(PROGRAMS)}",
         ),
@@ -108,12 +117,13 @@ NAMED: Final = 5
 @click.option(
     "--to",
     "target",
-    type=click.Choice(sorted({*TARGETS, *SETTINGS, *PROGRAMS, ACTIONS})),
+    type=click.Choice(sorted({*TARGETS, *SETTINGS, *PROGRAMS, ACTIONS, *ENCODINGS})),
     required=True,
     help="dtensor: a PyTorch module laid out by a Python file; jax: PartitionSpecs and Shardy's text; megatron, "
     "torchtitan: the nearest settings, with the proved distance from the optimum; actions: of a pipelined plan the "
     "schedule alone, forwards and backwards of every stage, as torch.distributed.pipelining loads them; torch, jax: "
-    "of a reduction program its calls of torch.distributed, or shard_map.",
+    "of a reduction program its calls of torch.distributed, or shard_map; lp, mps, opb, smt2, wcsp, json: the "
+    "selection problem of a file or of a plan, for other solvers ('shardproof solve --known' reads what they answer).",
 )
 @click.option(
     "--resolve",
@@ -123,8 +133,7 @@ NAMED: Final = 5
 @click.option(
     "--time-limit",
     type=SECONDS,
-    help="With --resolve, megatron or torchtitan: wall-clock seconds for the search. [default: 300; none with "
-    "--work-limit]",
+    help="With --resolve, or settings: wall-clock seconds for the search. [default: 300; none with --work-limit]",
 )
 @click.option(
     "--work-limit",
@@ -161,11 +170,15 @@ def export_command(
     output: Path,
     as_json: bool,
 ) -> int:
-    """Write PLAN, or a reduction program, for another framework; the file needs nothing of ours."""
+    """Write PLAN, a reduction program or a selection problem for another framework or solver; the file needs nothing
+    of ours.
+    """
     if (kind := plan_kind(plan_file)) is not None:
         require_combination(EXPORT, plan_file=kind)
     if kind == "reduction":
         return _programs(publisher, plan_file, target, output, as_json)
+    if target in ENCODINGS:
+        return _problem(publisher.encode(plan_file, target), plan_file, target, output, as_json)
     found = publisher.open(plan_file)
     if isinstance(found.held, PipelineCertificate):
         if target == ACTIONS:
@@ -218,6 +231,37 @@ def export_command(
         if resolved is not None:
             say(f"wrote {resolved}")
     say(f"wrote {output}")
+    return Exit.DONE
+
+
+def _problem(made: Encoded, path: Path, target: str, output: Path, as_json: bool) -> int:
+    """Write a problem, and say how costs are to be read."""
+    problem, bits = made.problem, made.problem.fine_bits
+    write_file(output, made.text.encode())
+    if as_json:
+        emit(
+            {
+                "problem": str(path),
+                "problem_sha256": problem.sha256(),
+                "target": target,
+                "file": str(output),
+                "vertices": len(problem.vertices),
+                "edges": len(problem.edges),
+                "choices": sum(v.cost.size for v in problem.vertices),
+                "scale": problem.scale << bits,
+                "shift": made.shift,
+            }
+        )
+        return Exit.DONE
+    say(f"{problem.name}: {len(problem.vertices)} vertices, {len(problem.edges)} edges")
+    if made.shift:
+        say(f"a solution costs {made.shift} more than the file says: its costs begin at 0")
+    say(f"costs in 1/{problem.scale << bits} {problem.unit_name}", f"wrote {output} ({len(made.text)} bytes)")
+    if target != "json":
+        own, first = shlex.quote(str(path)), ""
+        if plan_kind(path) not in (None, "other"):
+            first, own = f"shardproof export {own} --to json -o PROBLEM.json; ", "PROBLEM.json"
+        say(f"next, with what a solver answers: {first}shardproof solve {own} --known ANSWER")
     return Exit.DONE
 
 

@@ -176,11 +176,11 @@ AUDIT: Final = Combinations(
 
 SOLVE: Final = Combinations(
     "solve",
-    ("show_options", "engine", "alone", "effort", "time_limit", "work_limit", "gap", "threads", *OUTPUT),
+    ("show_options", "engine", "alone", "effort", "time_limit", "work_limit", "gap", "threads", "known", *OUTPUT),
     (
         Apart(
             "show_options",
-            ("engine", "alone", "effort", "time_limit", "work_limit", "gap", "threads", "output", "force"),
+            ("engine", "alone", "effort", "time_limit", "work_limit", "gap", "threads", "known", "output", "force"),
             "it prints constants and solves nothing",
         ),
         Needs(
@@ -188,7 +188,9 @@ SOLVE: Final = Combinations(
             ("engine",),
             "it says that another engine decides without the native search; {engine} ilp, smt or cp-sat",
         ),
+        Apart("alone", ("known",), "the engine decides without what others found"),
         Apart("problem=egraph", ("engine", "alone", "threads"), "e-graphs have a search of their own, with one thread"),
+        Apart("problem=egraph", ("known",), "choices are of selection problems"),
     ),
     kinds={"problem": {"egraph": "an e-graph", "selection": "a problem", "unread": "a PROBLEM"}},
     neutral={"engine": "native"},

@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from ...models.egraphs.egraph import EGraph
+from ...models.problem.selection_problem import SelectionProblem
 from ...models.terminal.console import Watch, emit, say
 from ...models.terminal.options import (
     force_option,
@@ -21,10 +22,15 @@ from ...models.terminal.options import (
     refuse_combinations,
     require_combination,
 )
+from ...models.text import InputError
+from ...proofs.container.archive import LIMITS, read_file
+from ...proofs.container.canonical import ContainerError
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.selection.file import write_certificate
 from ...proofs.selection.load import load_problem
+from ..plans.report import amount
 from ..plans.time_limit import check_seconds
+from ..selection.engines.encodings.files import read_answer
 from ..selection.solve import Engine, solve
 from .combinations import SOLVE
 from .conflict import no_solution
@@ -45,6 +51,14 @@ ONE_THREAD: Final[dict[Engine, str]] = {"smt": "z3", "cp-sat": "CP-SAT"}
 """Engines that decide alone with one thread, and what they are called."""
 
 
+def read_known(path: Path, problem: SelectionProblem) -> tuple[int, ...]:
+    """The solution in a file.  Raises `InputError` for what is none."""
+    try:
+        return read_answer(read_file(path, LIMITS.file).decode("utf-8", "replace"), problem)
+    except (ContainerError, InputError) as error:
+        raise InputError(f"--known {path}: {error}") from None
+
+
 @click.command("solve")
 @click.argument("problem_file", metavar="PROBLEM", type=click.Path(path_type=Path), required=False)
 @click.option("--options", "show_options", is_flag=True, help="Print the constants of the search, solve nothing.")
@@ -54,6 +68,12 @@ ONE_THREAD: Final[dict[Engine, str]] = {"smt": "z3", "cp-sat": "CP-SAT"}
 @limit_options()
 @gap_option
 @threads_option
+@click.option(
+    "--known",
+    type=click.Path(path_type=Path),
+    help="A solution that the search begins with and is never worse than: numbers of choices (JSON, or toulbar2's), or "
+    "what a solver answered to 'shardproof export PROBLEM --to lp|mps|opb|smt2|wcsp'.",
+)
 @output_option("-o", "--output", help="The certificate file.", replaces_results=True)
 @force_option
 @json_option
@@ -69,6 +89,7 @@ def solve_command(
     work_limit: int | None,
     gap: Fraction,
     threads: int,
+    known: Path | None,
     output: Path | None,
     as_json: bool,
 ) -> int:
@@ -95,6 +116,7 @@ def solve_command(
     if isinstance(problem, EGraph):
         require_combination(SOLVE, problem="egraph")
         return solve_extraction(publisher, problem, problem_file, clock, allowed, output, as_json)
+    begun = None if known is None else read_known(known, problem)
     clock.hold_back(check_seconds(problem, clock))
     with Watch("solving", problem.scale) as watch, clock.phase("search"):
         answer = solve(
@@ -105,6 +127,7 @@ def solve_command(
             alone=alone,
             progress=watch,
             threads=threads,
+            known=() if begun is None else (begun,),
         )
     if answer.solution is None or answer.certificate is None:
         return no_solution(publisher, problem, answer, output, as_json, clock, beside=(problem_file,))
@@ -116,11 +139,14 @@ def solve_command(
             {
                 **document(status, published, problem, allowed, clock, (problem_file,)),
                 "solution": list(answer.solution),
+                **({} if begun is None else {"known_cost": problem.cost_of(begun)}),
                 **asked_json(answer),
             }
         )
         return code
     say(f"{problem.name}: {len(problem.vertices)} vertices, {len(problem.edges)} edges")
+    if begun is not None:
+        say(f"known: {amount(problem.cost_of(begun), problem)}, {known}")
     say(sentence(published, problem), *asked_lines(answer, problem))
     if published.path is not None:
         say(

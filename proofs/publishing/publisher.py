@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ...models.text import InputError, seconds_text
 
@@ -240,6 +240,21 @@ class Nearest:
         )
 
 
+ENCODINGS: Final = ("json", "lp", "mps", "opb", "smt2", "wcsp")
+"""Files that a selection problem is written to for other solvers; json is our own, which `solve` reads."""
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """A problem as a file for another solver.  A solution costs what that solver says plus `shift`, in units of
+    1/2**`fine_bits` of the problem's.
+    """
+
+    problem: SelectionProblem
+    text: str
+    shift: int = 0
+
+
 Notify = Callable[[int, int], None]
 
 
@@ -299,6 +314,12 @@ class Publisher(Protocol):
     def export_text(self, path: Path, target: str) -> str:
         """The text of the file that `export` writes of a checked plan.  Raises `InputError` for what the target does
         not do.
+        """
+        ...
+
+    def encode(self, path: Path, to: str) -> Encoded:
+        """The selection problem of a file, or of a plan, for another solver (`ENCODINGS`).  Raises `InputError` for
+        plans whose proof rests on several problems, and for problems that the file cannot say.
         """
         ...
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .....models.problem.selection_problem import Ints, SelectionProblem
+import numpy as np
+
+from .....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
 
 
 @dataclass(frozen=True)
@@ -46,3 +48,34 @@ def row_terms(problem: SelectionProblem, event: int) -> tuple[dict[int, Ints], i
 def all_events(problem: SelectionProblem) -> Sequence[int]:
     """The steps at which a row has to hold; none without a limit."""
     return () if problem.limit is None else problem.events()
+
+
+def exact_costs(problem: SelectionProblem) -> tuple[list[dict[int, int]], list[dict[tuple[int, int], int]]]:
+    """Exact costs of what is allowed, per vertex by choice, per edge by row and column."""
+    fine, bits, n = problem.fine_parts(), problem.fine_bits, len(problem.vertices)
+    choices: list[dict[int, int]] = []
+    for v, vertex in enumerate(problem.vertices):
+        allowed = np.flatnonzero(vertex.cost < FORBIDDEN).tolist()
+        choices.append({a: (int(vertex.cost[a]) << bits) + (int(fine[v][a]) if fine else 0) for a in allowed})
+    entries: list[dict[tuple[int, int], int]] = []
+    for e in problem.edges:
+        table = problem.tables[e.table]
+        digits = fine[n + e.table] if fine else None
+        rows, cols = ends_of(problem, e.u, e.rows), ends_of(problem, e.v, e.cols)
+        entries.append(
+            {
+                (r, c): (int(table[r, c]) << bits) + (0 if digits is None else int(digits[r, c]))
+                for r in rows
+                for c in cols
+                if table[r, c] < FORBIDDEN
+            }
+        )
+    return choices, entries
+
+
+def ends_of(problem: SelectionProblem, v: int, index: Ints | None) -> dict[int, list[int]]:
+    """Rows (or columns) that vertex `v` can reach, with its choices there."""
+    out: dict[int, list[int]] = {}
+    for a in range(problem.vertices[v].cost.size):
+        out.setdefault(a if index is None else int(index[a]), []).append(a)
+    return out

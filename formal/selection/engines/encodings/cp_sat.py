@@ -28,11 +28,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import numpy as np
-
-from .....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
+from .....models.problem.selection_problem import SelectionProblem
 from ...model.clock import ANY, STEPS, Allowance
-from . import Reply, all_events, row_terms
+from . import Reply, all_events, ends_of, exact_costs, row_terms
 
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, CpSolver, IntVar, LinearExprT
@@ -126,7 +124,7 @@ def start(problem: SelectionProblem, events: Sequence[int], guarded: bool) -> Pr
     """The program with the resource rows `events`."""
     from ortools.sat.python import cp_model
 
-    choices, entries = _costs(problem)
+    choices, entries = exact_costs(problem)
     width = BITS - (1 + sum(map(len, choices)) + sum(map(len, entries))).bit_length()
     program = Program(cp_model.CpModel(), width, problem.constant << problem.fine_bits)
     model = program.model
@@ -148,41 +146,10 @@ def start(problem: SelectionProblem, events: Sequence[int], guarded: bool) -> Pr
     return program
 
 
-def _costs(problem: SelectionProblem) -> tuple[list[dict[int, int]], list[dict[tuple[int, int], int]]]:
-    """Exact costs of what is allowed, per vertex by choice, per edge by row and column."""
-    fine, bits, n = problem.fine_parts(), problem.fine_bits, len(problem.vertices)
-    choices: list[dict[int, int]] = []
-    for v, vertex in enumerate(problem.vertices):
-        allowed = np.flatnonzero(vertex.cost < FORBIDDEN).tolist()
-        choices.append({a: (int(vertex.cost[a]) << bits) + (int(fine[v][a]) if fine else 0) for a in allowed})
-    entries: list[dict[tuple[int, int], int]] = []
-    for e in problem.edges:
-        table = problem.tables[e.table]
-        digits = fine[n + e.table] if fine else None
-        rows, cols = _ends(problem, e.u, e.rows), _ends(problem, e.v, e.cols)
-        entries.append(
-            {
-                (r, c): (int(table[r, c]) << bits) + (0 if digits is None else int(digits[r, c]))
-                for r in rows
-                for c in cols
-                if table[r, c] < FORBIDDEN
-            }
-        )
-    return choices, entries
-
-
-def _ends(problem: SelectionProblem, v: int, index: Ints | None) -> dict[int, list[int]]:
-    """Rows (or columns) that vertex `v` can reach, with its choices there."""
-    out: dict[int, list[int]] = {}
-    for a in range(problem.vertices[v].cost.size):
-        out.setdefault(a if index is None else int(index[a]), []).append(a)
-    return out
-
-
 def _edge(program: Program, problem: SelectionProblem, k: int) -> dict[tuple[int, int], IntVar]:
     """(C2) of edge `k`: its y by row and column."""
     e, model = problem.edges[k], program.model
-    rows, cols = _ends(problem, e.u, e.rows), _ends(problem, e.v, e.cols)
+    rows, cols = ends_of(problem, e.u, e.rows), ends_of(problem, e.v, e.cols)
     y = {(r, c): model.new_bool_var(f"y{k}_{r}_{c}") for r in rows for c in cols}
     for r, choices in rows.items():
         model.add(_sum(y[r, c] for c in cols) == _sum(program.x[e.u][a] for a in choices))
