@@ -119,8 +119,9 @@ NAMED: Final = 5
     "target",
     type=click.Choice(sorted({*TARGETS, *SETTINGS, *PROGRAMS, ACTIONS, *ENCODINGS})),
     required=True,
-    help="dtensor: a PyTorch module laid out by a Python file; jax: PartitionSpecs and Shardy's text; megatron, nemo, .. "
-    "(frameworks): the nearest settings, with the proved distance from the optimum; actions: of a pipelined plan the "
+    help="dtensor: a PyTorch module laid out by a Python file; jax: PartitionSpecs and Shardy's text; megatron, "
+    "nemo, .. (frameworks): the nearest settings, with the proved distance from the optimum; actions: of a pipelined "
+    "plan the "
     "schedule alone, forwards and backwards of every stage, as torch.distributed.pipelining loads them; torch, jax: "
     "of a reduction program its calls of torch.distributed, or shard_map; lp, mps, opb, smt2, wcsp, json: the "
     "selection problem of a file or of a plan, for other solvers ('shardproof solve --known' reads what they answer).",
