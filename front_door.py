@@ -8,33 +8,27 @@ the checker's.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
+
+from shardproof.on_ranks import Ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
     from fractions import Fraction
 
-    from shardproof.models.collective_programs.programs import Program, ReductionSystem
-    from shardproof.models.communication.choices import Choices
     from shardproof.models.cost.selection import Planning
     from shardproof.models.egraphs.egraph import EGraph
     from shardproof.models.problem.selection_problem import SelectionProblem
     from shardproof.models.program.graph import Graph
     from shardproof.models.schedules.experts import ExpertPlaces
-    from shardproof.models.sources.building.original import Comparison, Original
     from shardproof.proofs.collective_programs.certificate import ReductionCertificate
     from shardproof.proofs.joint.books import Book
     from shardproof.proofs.plan.error_bounds import ErrorBounds
     from shardproof.proofs.publishing.publisher import Encoded, Nearest, Opened, Published, Restricted
     from shardproof.proofs.rewrites.library import Library
 
-    Times = list[tuple[int, int, tuple[float, ...]]]
 
-Item = TypeVar("Item")
-Found = TypeVar("Found")
-
-
-class FrontDoor:
+class FrontDoor(Ranks):
     """Implements `proofs.publishing.publisher.Publisher`; see there what `late` and `keep` mean."""
 
     def __init__(self, late: Callable[[], bool] | None = None, keep: bool = True) -> None:
@@ -128,12 +122,6 @@ class FrontDoor:
 
         return open_book(where, self._look)
 
-    def compare_import(self, graph: Graph, original: Original, wanted: bool, trained: bool) -> Comparison:
-        """An imported graph beside the program that it came from."""
-        from shardproof.backends.execution.differential import compare
-
-        return compare(graph, original, wanted, trained)
-
     def program(self, model: str, batch: int | None, train: str | None, loss: str | None, recompute: str) -> Graph:
         """The graph of a model that the reader of a plan means, or of its training step, as `plan` would have it."""
         from shardproof.models.sources.load import load_model
@@ -180,31 +168,3 @@ class FrontDoor:
         from shardproof.verify.verbs.experts import makespan_and_bound
 
         return makespan_and_bound(found)
-
-    def measure(
-        self, system: ReductionSystem, programs: Sequence[Program], payload: int, repeats: int, timeout_s: float
-    ) -> list[tuple[float, ...]]:
-        """Times of reduction programs on MPI ranks, for `formal.verbs.calibrate.Measurer`."""
-        from shardproof.backends.execution.collective_programs import seconds_on_ranks
-
-        return seconds_on_ranks(system, programs, payload, repeats, timeout_s)
-
-    def measure_parts(
-        self,
-        graph: Graph,
-        hierarchy: tuple[int, ...],
-        candidates: Sequence[Choices],
-        rounds: int,
-        timeout_s: float,
-        backend: str,
-    ) -> tuple[Times, Times]:
-        """Times of operators and reshardings on MPI ranks, for `formal.verbs.calibrate.PartsMeasurer`."""
-        from shardproof.backends.execution.timing import seconds_of_parts
-
-        return seconds_of_parts(graph, hierarchy, candidates, rounds, timeout_s, backend)
-
-    def over_ranks(self, work: Callable[[Item], Found], items: Sequence[Item]) -> Iterator[tuple[Item, Found]]:
-        """See `backends.execution.pool`."""
-        from shardproof.backends.execution.pool import over_ranks
-
-        return over_ranks(work, items)
