@@ -147,6 +147,8 @@ STARTS = {
 
 NOT_TRIED: Mapping[tuple[str, str], str] = {
     ("plan", "explain_cost"): "printed behind the plan; rows of the table refuse it beside what prints otherwise",
+    ("plan", "operators"): "of models that call one: tests/test_specified.py",
+    ("import", "operators"): "of models that call one: tests/test_specified.py",
     ("import", "expert_places"): "of modules with experts: tests/test_torch_experts.py",
     ("run", "kernels"): "consent to run code of the file, of plans that have some: tests/test_consent.py",
     **{

@@ -28,7 +28,18 @@ _SEARCH: Final = {**FORCE, **LIMIT, **_THREADS}
 PLAN: Final = Combinations(
     "plan",
     (
-        *("machine", "train", "loss", "recompute", "batch", "precision", "micro_batch", "attention", "compare"),
+        *(
+            "machine",
+            "train",
+            "loss",
+            "recompute",
+            "batch",
+            "precision",
+            "micro_batch",
+            "attention",
+            "compare",
+            "operators",
+        ),
         *("memory", "space_name", "vocabulary", "engine", "effort", "time_limit", "work_limit", "gap", "threads"),
         *("explain_cost", "strategy", "pipeline", "interleave", "without", "overlap", "views", "joint", "best"),
         *_REWRITES,

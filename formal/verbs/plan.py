@@ -26,6 +26,7 @@ from ...models.terminal.options import (
     compare_option,
     force_option,
     json_option,
+    operator_option,
     options_as,
     output_option,
     refuse_combinations,
@@ -84,6 +85,7 @@ class PlanOptions:
     micro_batch: str
     attention: Attention | None
     compare: bool
+    operators: tuple[Path, ...]
     memory: int | None
     space_name: str | None
     vocabulary: str | None
@@ -112,7 +114,14 @@ class PlanOptions:
         """What is asked of the planner; `notes` takes what the frontend and the comparison with it say."""
         return PlanRequest(
             note_comparison(
-                publisher, self.model, self.batch, notes, self.attention, self.compare, self.train is not None
+                publisher,
+                self.model,
+                self.batch,
+                notes,
+                self.attention,
+                self.compare,
+                self.train is not None,
+                self.operators,
             ),
             load_machine(self.machine),
             self.train,
@@ -178,6 +187,7 @@ class PlanOptions:
 @click.option("--micro-batch", type=MICRO, default="1", show_default=True, help=MICRO_HELP)
 @attention_option
 @compare_option
+@operator_option
 @click.option("--memory", type=MEMORY, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
 @click.option(

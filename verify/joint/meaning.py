@@ -220,8 +220,32 @@ def wrong_equation(
     """Why two operators that write the same tensor are not seen to compute the same, where the tensors in `by` are
     what those operators compute; empty if they are.  Raises `ContainerError` for more work than the budget has.
     """
-    work = Work(budget, f"equation of {right.name[:80]!r}")
-    rest = [tuple((0, n) for n in graph.tensor(left.output.tensor).shape)]
+
+    def sides(unfolding: Unfolding, at: tuple[Position, ...]) -> tuple[Polynomial, Polynomial]:
+        return unfolding.of_operator(left, at), unfolding.of_operator(right, at)
+
+    said = f"operators {left.name!r} and {right.name!r} compute different values"
+    return wrong_values(graph, left.output.tensor, sides, by, sign, budget, defined, right.name, said)
+
+
+Sides = Callable[[Unfolding, tuple[Position, ...]], tuple[Polynomial, Polynomial]]
+"""What two sides are where a tensor is read at positions."""
+
+
+def wrong_values(
+    graph: Graph,
+    tensor: str,
+    sides: Sides,
+    by: Mapping[str, Operator],
+    sign: bool,
+    budget: Budget,
+    defined: bool,
+    name: str,
+    said: str,
+) -> str:
+    """The same of any two `sides` that are the tensor; `said` where they differ; `name`: of what is charged."""
+    work = Work(budget, f"equation of {name[:80]!r}")
+    rest = [tuple((0, n) for n in graph.tensor(tensor).shape)]
     used = set[str]()
     for _ in range(MOST_PIECES):
         if not rest:
@@ -232,7 +256,7 @@ def wrong_equation(
         ranges = {f"o{k}": end - begin for k, (begin, end) in enumerate(spans)}
         unfolding = Unfolding(graph, by, sign, work, defined)
         try:
-            values = [normal(unfolding.of_operator(op, at), ranges, work) for op in (left, right)]
+            values = [normal(p, ranges, work) for p in sides(unfolding, at)]
         except Cut as cut:
             k = int(cut.axis[1:])
             begin, end = spans[k]
@@ -243,6 +267,6 @@ def wrong_equation(
         except Undecided as error:
             return str(error)
         if values[0] != values[1]:
-            return f"operators {left.name!r} and {right.name!r} compute different values"
+            return said
         used |= unfolding.used
     return f"falls into more than {MOST_PIECES} pieces"
