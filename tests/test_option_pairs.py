@@ -207,6 +207,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         swap = read_library(KEPT / "rules-proved.spz")[0].judgements[0]
         steps = Undecided(kept.derivations[0].rule, "not judged yet")
         write_library(Path("two-steps.spz"), Library("two steps", (swap, steps), (), "tests"))
+        for k in ("", "2", "3"):
+            Path(f"own{k}.toml").write_text(
+                f'name = "own{k or 1}"\nformula = "y[i] = 2 * x[i]"\n[operands]\nx = ["i"]\n'
+            )
         for name in ("chain.json", "egraph.json"):
             shutil.copy(PROBLEMS / name, name)
         assert run(["import", PLAIN, "-o", "graph.json"]) == 0
@@ -414,10 +418,11 @@ OTHERS: Mapping[str, Start] = {
         {**RULES, "steps": ("--steps", "1"), "only": ("--only", "derived"), "output": ("-o", "out.spz")},
     ),
     "dtensor": Start(("rules", "dtensor"), ("--only", "aten.permute*", "-o", "out.spz"), RULES),
+    "dtensor of an operator": Start(("rules", "dtensor"), ("--operator", "own.toml", "--operator", "own2.toml", "-o", "out.spz"), {**RULES, "only": ("--only", "own[13]"), "operators": ("--operator", "own3.toml")}),
     "generate": Start(
         ("rules", "generate"),
         ("--operators", "2", "-o", "out.spz"),
-        {"most": ("--operators", "1"), "pools": ("--pool", "kernels"), "jobs": ("--jobs", "1"), "journal": ("--journal", "j.json")},
+        {"most": ("--operators", "1"), "operators": ("--operator", "own.toml"), "pools": ("--pool", "kernels"), "jobs": ("--jobs", "1"), "journal": ("--journal", "j.json")},
     ),
     "show rules": Start(("rules", "show"), ("--library", "rules.json"), {"svg": ("--svg", "x.svg"), "flexflow": ("--flexflow", "f.json"), "smtlib": ("--smtlib", "s.smt")}),
 }  # fmt: skip

@@ -198,6 +198,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"operands": {"x": ["b", "t", "t"], "w": ["j", "d"]}}, "has an axis twice"),
     ({"operands": {}}, "needs every operand and its axes"),
     ({"name": ""}, "needs name"),
+    ({"name": "a; b"}, "letters, digits and underscores"),
     ({"gradient": {"u": "du[j] = x[j]"}}, "'u' is no operand"),
     ({"gradient": {"w": "dw[j, d] = sum b, i: grad[b, i, d] * x[b, i + j, d]"}}, "correct it, or leave it out"),
     ({"gradient": {"w": "dw[d, j] = sum b, i: grad[b, i, d] * x[b, i + j - 1, d]"}}, "is a formula over d, j"),

@@ -364,10 +364,12 @@ REFUTE: Final = Combinations("rules refute", ("time_limit", "work_limit", "jobs"
 DERIVE: Final = Combinations(
     "rules derive", ("source", "steps", "only", "time_limit", "work_limit", "jobs", *OUTPUT), unmeasured=_JOBS
 )
-DTENSOR: Final = Combinations("rules dtensor", ("only", "time_limit", "work_limit", "jobs", *OUTPUT), unmeasured=_JOBS)
+DTENSOR: Final = Combinations(
+    "rules dtensor", ("only", "operators", "time_limit", "work_limit", "jobs", *OUTPUT), unmeasured=_JOBS
+)
 GENERATE: Final = Combinations(
     "rules generate",
-    ("most", "pools", "journal", "jobs", *OUTPUT),
+    ("most", "pools", "operators", "journal", "jobs", *OUTPUT),
     unmeasured={**FORCE, "jobs": "verdicts do not depend on it", "journal": "it keeps progress of the same work"},
 )
 SHOW: Final = Combinations(

@@ -21,7 +21,6 @@ from fractions import Fraction
 from typing import Final
 
 from .index import Affine, Combine
-from .operators import FUNCTIONS
 
 MOST_TEXT: Final = 4096
 """Characters of a formula."""
@@ -35,6 +34,8 @@ WITHOUT_ATTRIBUTES: Final = (
     *("cos", "sin", "silu", "softplus", "maximum", "minimum"),
 )
 """Functions that a formula may call."""
+OF_TWO: Final = ("maximum", "minimum")
+"""Those of two values."""
 
 _TOKEN: Final = re.compile(r"\s*(?:(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)|([A-Za-z_]\w*)|(//|[][(),:=+*/-]))")
 
@@ -105,19 +106,6 @@ def axes_of(e: Expression) -> tuple[str, ...]:
     return tuple(dict.fromkeys(a for r in reads(e) for i in r.index for a, _ in i.terms))
 
 
-def operations(f: Formula) -> int:
-    """Floating-point operations per point of all axes: of every function, and one to combine.
-
-    >>> operations(read_formula("y[i] = sum j: x[i + j] * w[j]"))
-    2
-    """
-
-    def of(e: Expression) -> int:
-        return FUNCTIONS[e.function].flops + sum(map(of, e.of)) if isinstance(e, Apply) else 0
-
-    return of(f.body) + (f.combine is not None)
-
-
 def read_formula(text: str) -> Formula:
     """The formula that a text is.  Raises `FormulaError` with the place.
 
@@ -126,6 +114,44 @@ def read_formula(text: str) -> Formula:
     ('max', ('j',), Affine(terms=(('i', 2), ('j', 1)), offset=-1, whole=False))
     """
     return _Reader(text).formula()
+
+
+def formula_text(f: Formula) -> str:
+    """A formula as it is written.
+
+    >>> text = "y[b, i] = max j: (x[b, 2*i + j - 1] + w[j]) * 0.5"
+    >>> formula_text(read_formula(text)) == text
+    True
+    """
+    combined = "" if f.combine is None else f"{f.combine.value} {', '.join(f.over)}: "
+    return f"{f.output}[{', '.join(f.axes)}] = {combined}{_text(f.body, 0)}"
+
+
+_SIGNS: Final = {"add": (0, "+"), "subtract": (0, "-"), "multiply": (1, "*"), "divide": (1, "/")}
+"""How strongly functions with a sign bind, and the sign."""
+
+
+def _text(e: Expression, binds: int) -> str:
+    match e:
+        case Number():
+            return repr(float(e.value)) if e.value.denominator > 1 else str(e.value)
+        case Read():
+            return f"{e.operand}[{', '.join(map(_index_text, e.index))}]"
+        case Apply("negate", (a,)):
+            return f"-{_text(a, 2)}"
+        case Apply(name, (a, b)) if name in _SIGNS:
+            own, sign = _SIGNS[name]
+            written = f"{_text(a, own)} {sign} {_text(b, own + 1)}"
+            return f"({written})" if own < binds else written
+        case Apply():
+            return f"{e.function}({', '.join(_text(x, 0) for x in e.of)})"
+
+
+def _index_text(index: Affine) -> str:
+    terms = [(c, a if abs(c) == 1 else f"{abs(c)}*{a}") for a, c in index.terms]
+    terms += [(index.offset, str(abs(index.offset)))] if index.offset or not terms else []
+    first, *rest = [(" - " if c < 0 else " + ", t) for c, t in terms]
+    return ("-" if first[0] == " - " else "") + first[1] + "".join(f"{sign}{t}" for sign, t in rest)
 
 
 @dataclass(frozen=True)
@@ -307,8 +333,8 @@ class _Reader:
             self.take()
             of.append(self.sum())
         self.expect(")")
-        if len(of) != FUNCTIONS[name].arity[0]:
-            raise self.fail(f"{name} takes {FUNCTIONS[name].arity[0]} values, got {len(of)}")
+        if len(of) != 1 + (name in OF_TWO):
+            raise self.fail(f"{name} takes {1 + (name in OF_TWO)} values, got {len(of)}")
         return Apply(name, tuple(of))
 
     def index(self) -> Affine:

@@ -21,7 +21,10 @@ from typing import Final
 from ...rewrites.ops import RankError, meaning
 from ...rewrites.polynomial import Poly
 from ...rewrites.rule import Condition, Equal, Node, Parameter, Pattern, Substitution
+from ...rewrites.specified_rows import SPECIFIED, STATEMENT
 from ...rewrites.terms import Apply, Term, rule_of
+from ..specified.specification import Specification
+from .specified import statement_of
 
 REPLICATE: Final = "Replicate"
 PARTIAL: Final = "Partial(sum)"
@@ -67,6 +70,13 @@ def _table() -> Iterator[Placed]:
     yield Placed("aten.native_layer_norm.default", "layer_norm", (2,), 2, (("axis", 1),))
 
 
+def placed_operator(s: Specification) -> Placed:
+    """An operator that a user specifies.  Raises `SpecificationError` where rules cannot say it."""
+    text = statement_of(s).text
+    ranks = tuple(len(o.axes) for o in s.operands)
+    return Placed(s.name, SPECIFIED, ranks, len(s.formula.axes), ((STATEMENT, text),))
+
+
 TABLE: Final = tuple(_table())
 """Operators whose placements are decided."""
 
@@ -110,7 +120,7 @@ def _rule(placed: Placed, reads: tuple[str, ...], writes: str) -> Substitution:
     first = list[int]()
     for k, (rank, placement) in enumerate(zip(placed.ranks, reads, strict=True)):
         first.append(len(inputs))
-        name = "xyz"[k]
+        name = f"x{k}" if len(placed.ranks) > 3 else "xyz"[k]
         if placement == REPLICATE:
             inputs.append(Pattern(name, rank))
             whole.append(len(inputs) - 1)
@@ -140,7 +150,9 @@ def _together(placement: str, a: Term, b: Term) -> Term:
 def _alike(placed: Placed, reads: tuple[str, ...], names: list[str]) -> Iterator[Condition]:
     """Dimensions that the operator asks to be equal and that are both cut are cut at one place."""
     try:
-        asks = meaning(Node(placed.operator, (-1, -2)[: len(reads)], placed.parameters), placed.ranks).require
+        asks = meaning(
+            Node(placed.operator, tuple(-1 - k for k in range(len(reads))), placed.parameters), placed.ranks
+        ).require
     except RankError:
         return
     for c in asks:

@@ -21,18 +21,34 @@ the file states of these all the same is compared with what follows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from ...program.formula import Formula, FormulaError, Size, axes_of, operations, read_formula, read_size, reads
+from ...program.formula import Apply, Expression, Formula, FormulaError, Size, axes_of, read_formula, read_size, reads
+from ...program.operators import FUNCTIONS
 from ...text import InputError, did_you_mean
 
 GRADIENT: Final = "grad"
 """What the gradient of the output is called in formulas of gradients."""
 
+_NAME: Final = re.compile(r"([A-Za-z_]\w*::)?[A-Za-z_]\w*", re.ASCII)
 _KEYS: Final = ("name", "formula", "outside", "flops", "operands", "sizes", "gradient")
+
+
+def operations(f: Formula) -> int:
+    """Floating-point operations per point of all axes: of every function, and one to combine.
+
+    >>> operations(read_formula("y[i] = sum j: x[i + j] * w[j]"))
+    2
+    """
+
+    def of(e: Expression) -> int:
+        return FUNCTIONS[e.function].flops + sum(map(of, e.of)) if isinstance(e, Apply) else 0
+
+    return of(f.body) + (f.combine is not None)
 
 
 class SpecificationError(InputError):
@@ -130,6 +146,8 @@ def specification(data: Mapping[str, object], place: str) -> Specification:
             near = did_you_mean(key, _KEYS)
             raise SpecificationError(place, f"key {key!r} says nothing{near}; there are {', '.join(_KEYS)}")
     name, text = _text(data, "name", place), _text(data, "formula", place)
+    if not _NAME.fullmatch(name):
+        raise SpecificationError(place, f"name = {name!r}: letters, digits and underscores, perhaps behind NAMESPACE::")
     outside = data.get("outside")
     if outside not in (None, "zero"):
         raise SpecificationError(place, f'outside = {outside!r}: it is "zero", or left out where nothing is outside')
