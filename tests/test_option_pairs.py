@@ -417,7 +417,7 @@ OTHERS: Mapping[str, Start] = {
         ("two-steps.spz", "--from", "rules-derived.spz"),
         {**RULES, "steps": ("--steps", "1"), "only": ("--only", "derived"), "output": ("-o", "out.spz")},
     ),
-    "dtensor": Start(("rules", "dtensor"), ("--only", "aten.permute*", "-o", "out.spz"), RULES),
+    "dtensor": Start(("rules", "dtensor"), ("--only", "aten.permute*", "-o", "out.spz"), {**RULES, "reduction": ("--partial", "max")}),
     "dtensor of an operator": Start(("rules", "dtensor"), ("--operator", "own.toml", "--operator", "own2.toml", "-o", "out.spz"), {**RULES, "only": ("--only", "own[13]"), "operators": ("--operator", "own3.toml")}),
     "generate": Start(
         ("rules", "generate"),

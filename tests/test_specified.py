@@ -22,6 +22,7 @@ from shardproof.models.program.specified import Placed, Specified
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.numpy.program import ArraySpec
 from shardproof.models.sources.numpy.trace import graph_of
+from shardproof.models.sources.precision import mixed_precision, parse_precision
 from shardproof.models.sources.specified import known
 from shardproof.models.sources.specified.gradient import check_gradients, evaluate
 from shardproof.models.sources.specified.known import SpecifiedOperator, read_specification
@@ -350,6 +351,21 @@ def test_what_the_checker_cannot_follow_is_undecided() -> None:
     assert judged(replace(graph, specified=(use,)).check()) is Verdict.UNDECIDED
 
 
+def test_sixteen_bits_round_and_compute_the_same() -> None:
+    """Casts on the way are none over the real numbers; casts to integers are."""
+    graph = traced(specification(MIX, "own"), SHAPES["local_mix"])
+    half = mixed_precision(replace(graph, tensors=tuple(replace(t, dtype="float32") for t in graph.tensors)),
+                           parse_precision("bf16-mixed"))  # fmt: skip
+    assert any(op.function == "cast" for op in half.operators) and half.specified
+    assert judged(half) is Verdict.PROVED
+    g = Builder("program")
+    x = g.input("x", (4, 8))
+    whole = g.map("y", "cast", g.map("n", "cast", x, dtype="int32"), dtype="float32")
+    use = Specified("own", "y[b, i] = x[b, i]", (("x", ("b", "i"), Placed.plain("x", 2)),), (), False,
+                    Placed.plain(whole, 2))  # fmt: skip
+    assert judged(replace(g.build(whole), specified=(use,)).check()) is Verdict.UNDECIDED
+
+
 def test_places_of_a_graph_file_are_looked_at() -> None:
     graph = traced(specification(MIX, "own"), SHAPES["local_mix"])
     use = graph.specified[0]
@@ -457,6 +473,9 @@ def test_a_custom_operator_of_pytorch(
     assert "compared with PyTorch" in capsys.readouterr().out
     assert run(["check", "p.spz"]) == 0
     assert "Specified    proved" in capsys.readouterr().out
+    assert run(["run", "p.spz", "-n", "2", "--virtual"]) == 0
+    assert run([*line, "--operator", "own.toml", "--train", "sgd", "--force"]) == 0  # PyTorch has no gradient of it
+    assert run(["check", "p.spz"]) == 0
     assert run(["run", "p.spz", "-n", "2", "--virtual"]) == 0
     known.forget()
     assert run([*line, "--operator", "other.toml", "--force"]) == 3  # not what the module computes

@@ -365,7 +365,7 @@ DERIVE: Final = Combinations(
     "rules derive", ("source", "steps", "only", "time_limit", "work_limit", "jobs", *OUTPUT), unmeasured=_JOBS
 )
 DTENSOR: Final = Combinations(
-    "rules dtensor", ("only", "operators", "time_limit", "work_limit", "jobs", *OUTPUT), unmeasured=_JOBS
+    "rules dtensor", ("only", "operators", "reduction", "time_limit", "work_limit", "jobs", *OUTPUT), unmeasured=_JOBS
 )
 GENERATE: Final = Combinations(
     "rules generate",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from ...models.sources.rules.placements import TABLE, PlacementRule, placed_operator, placement_rules
+from ...models.sources.rules.placements import REDUCTIONS, TABLE, PlacementRule, placed_operator, placement_rules
 from ...models.sources.specified.known import read_specification
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import force_option, json_option, output_option, refuse_combinations
@@ -29,6 +29,14 @@ from .search_options import clock_of
 @click.command("dtensor")
 @click.option("--only", default="*", show_default=True, help="Operators with names like this, such as 'aten.mm*'.")
 @own_operators
+@click.option(
+    "--partial",
+    "reduction",
+    type=click.Choice(REDUCTIONS),
+    default="sum",
+    show_default=True,
+    help="What Partial adds up to; with another than the sum only rules that have it are judged.",
+)
 @limits
 @jobs_option
 @output_option("-o", "--output", help="Write rules and proofs here (.spz).", replaces_results=True)
@@ -40,6 +48,7 @@ def dtensor_command(
     publisher: Publisher,
     only: str,
     operators: tuple[Path, ...],
+    reduction: str,
     time_limit: float | None,
     work_limit: int | None,
     jobs: int,
@@ -49,12 +58,12 @@ def dtensor_command(
     """Judge every placement of PyTorch's DTensor on operators of ATen, or on those of --operator: proved for all
     sizes, or refuted with numbers.
 
-    A rule says that operands placed so (Replicate, Shard, Partial(sum)) give a result placed so, where every rank
+    A rule says that operands placed so (Replicate, Shard, Partial) give a result placed so, where every rank
     applies the operator to what it has.
     """
     start = time.monotonic()
     table = tuple(placed_operator(read_specification(path)) for path in operators) or TABLE
-    asked = [p for p in placement_rules(table) if fnmatch(p.placed.aten, only)]
+    asked = [p for p in placement_rules(table, reduction) if fnmatch(p.placed.aten, only)]
     if not asked:
         known = ", ".join(dict.fromkeys(p.placed.aten for p in placement_rules(table)))
         raise InputError(f"--only {only!r}: no operator has such a name; known are {known}")

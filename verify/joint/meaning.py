@@ -37,10 +37,19 @@ class Unfolding:
     """Values of tensors of a graph, some of them unfolded: `by` names the operator for each of those.
 
     `sign`: whether relu and its gradient are more than functions of which nothing is known; `defined`: whether softmax
-    is.
+    is; `casts`: whether a cast of real numbers to another type of them leaves them as they are.
     """
 
-    def __init__(self, graph: Graph, by: Mapping[str, Operator], sign: bool, work: Work, defined: bool = False) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        by: Mapping[str, Operator],
+        sign: bool,
+        work: Work,
+        defined: bool = False,
+        casts: bool = False,
+    ) -> None:
+        self.casts = casts
         self.graph, self.by, self.sign, self.work, self.defined = graph, by, sign, work, defined
         self._fresh = count()
         self.used = set[str]()
@@ -164,6 +173,8 @@ class Unfolding:
             return Polynomial.atom(Positive(of[0])) * of[0]
         if self.sign and not known and function == "relu_gradient":
             return Polynomial.atom(Positive(of[1])) * of[0]
+        if self.casts and function == "cast" and self._real(op.inputs[0].tensor):
+            return of[0]
         if FUNCTIONS[function].logical or function == "cast":
             raise Undecided(f"operator {op.name!r} computes no real numbers, or changes their element type")
         return Polynomial.atom(Call(function, attributes, tuple(of)))
@@ -242,6 +253,7 @@ def wrong_values(
     defined: bool,
     name: str,
     said: str,
+    casts: bool = False,
 ) -> str:
     """The same of any two `sides` that are the tensor; `said` where they differ; `name`: of what is charged."""
     work = Work(budget, f"equation of {name[:80]!r}")
@@ -254,7 +266,7 @@ def wrong_values(
         spans = rest.pop()
         at = tuple(Position(((f"o{k}", 1),), begin) for k, (begin, _) in enumerate(spans))
         ranges = {f"o{k}": end - begin for k, (begin, end) in enumerate(spans)}
-        unfolding = Unfolding(graph, by, sign, work, defined)
+        unfolding = Unfolding(graph, by, sign, work, defined, casts)
         try:
             values = [normal(p, ranges, work) for p in sides(unfolding, at)]
         except Cut as cut:

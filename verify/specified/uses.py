@@ -9,6 +9,8 @@ time, without the reader that wrote the graph.
     operators   between operands and result are only operators that compute what lies between
     equal       both sides have the same normal form
 
+Equality is over the real numbers: casts from one type of them to another leave them as they are.
+
 Verdict undecided: the formula or an operator on the way is nothing of which the language of polynomials knows enough.
 """
 
@@ -68,7 +70,7 @@ def _wrong(use: Specified, graph: Graph, budget: Budget) -> str:
             raise
 
     said = "the graph computes other values than its formula says"
-    wrong = wrong_values(graph, use.result.tensor, sides, by, False, budget, False, use.name, said)
+    wrong = wrong_values(graph, use.result.tensor, sides, by, False, budget, False, use.name, said, casts=True)
     if wrong and wrong != said:
         raise Undecided(wrong)
     return wrong
