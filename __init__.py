@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .models.program.graph import Graph
     from .models.sources.numpy.opaque import opaque
     from .models.sources.numpy.program import boolean, float32, float64, int32, int64, parameter, program
+    from .models.sources.specified.known import operator
     from .problems import assert_equal_on_mesh, equal, place, reduce, schedule, solve
     from .solutions import Equality, Placements, Reduction, Schedule, Solution
 else:
@@ -47,6 +48,7 @@ else:
         "load_machine": "models.machine.machine",
         "machine": "api",
         "opaque": "models.sources.numpy.opaque",
+        "operator": "models.sources.specified.known",
         "parameter": "models.sources.numpy.program",
         "pipeline": "api",
         "place": "problems",
@@ -97,6 +99,7 @@ __all__ = [
     "load_machine",
     "machine",
     "opaque",
+    "operator",
     "parameter",
     "pipeline",
     "place",

@@ -65,7 +65,9 @@ CHECKERS = (
         GROUND | {"models.schedules", "proofs.schedules", "verify.schedules"},
     ),
     Checker(
-        "rule library", "verify.rewrites.library", GROUND | {"models.rewrites", "proofs.rewrites", "verify.rewrites"}
+        "rule library",
+        "verify.rewrites.library",
+        GROUND | {"models.program", "models.rewrites", "proofs.rewrites", "verify.rewrites"},  # formulas of operators
     ),
     Checker(
         "pipelined step",

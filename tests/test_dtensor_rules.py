@@ -37,9 +37,70 @@ def test_products_of_matrices(p: PlacementRule) -> None:
     assert isinstance(judge(p.rule), Proved if (*p.reads, p.writes) in RIGHT else Refuted)
 
 
+def proved_of(aten: str, reduction: str = "sum") -> set[tuple[str, ...]]:
+    """What is proved of an operator with nothing but what is stated; everything else is refuted."""
+    found = set()
+    for p in placement_rules(reduction=reduction):
+        if p.placed.aten == aten:
+            judgement = judge(p.rule)
+            assert isinstance(judgement, Proved | Refuted), p.rule.name
+            for_all = set(judgement.rule.preconditions) <= set(p.rule.preconditions)  # else of some sizes only
+            if isinstance(judgement, Proved) and for_all:
+                found.add((*p.reads, p.writes))
+    return found
+
+
+@pytest.mark.parametrize("aten", ["aten.max_pool2d.default", "aten.avg_pool2d.default"])
+def test_pools(aten: str) -> None:
+    """Of any window and stride: whole, by examples, by channels, and averages of parts of sums."""
+    right = {(REPLICATE, REPLICATE), ("Shard(0)", "Shard(0)"), ("Shard(1)", "Shard(1)")}
+    assert proved_of(aten) == right | ({(PARTIAL, PARTIAL)} if "avg" in aten else set())
+
+
+def test_rows_of_tables() -> None:
+    assert proved_of("aten.embedding.default") == {
+        (REPLICATE, REPLICATE, REPLICATE),
+        (REPLICATE, "Shard(0)", "Shard(0)"),
+        ("Shard(1)", REPLICATE, "Shard(1)"),
+        (PARTIAL, REPLICATE, PARTIAL),
+    }
+
+
+@pytest.mark.parametrize("stride", [pytest.param(1), pytest.param(2, marks=pytest.mark.slow)])
+def test_convolutions(stride: int) -> None:
+    """By examples, by channels of the result, by channels that are summed; no window is cut."""
+    assert proved_of(f"aten.convolution.default(stride {stride})") == {
+        (REPLICATE, REPLICATE, REPLICATE),
+        (REPLICATE, "Shard(0)", "Shard(1)"),
+        (REPLICATE, PARTIAL, PARTIAL),
+        ("Shard(0)", REPLICATE, "Shard(0)"),
+        ("Shard(1)", "Shard(1)", PARTIAL),
+        (PARTIAL, REPLICATE, PARTIAL),
+    }
+
+
+def test_averages_greatest_and_least_of_ranks() -> None:
+    """Linear operators keep averages, maps that never fall the greatest; a mean of shards of any sizes is no average."""
+    assert proved_of("aten.mm.default", "avg") == {
+        (REPLICATE, REPLICATE, "Partial(avg)"),
+        (REPLICATE, "Partial(avg)", "Partial(avg)"),
+        ("Partial(avg)", REPLICATE, "Partial(avg)"),
+    }
+    assert proved_of("aten.mean.dim", "avg") == {(REPLICATE, "Partial(avg)"), ("Partial(avg)", "Partial(avg)")}
+    assert proved_of("aten.relu.default", "avg") == {(REPLICATE, "Partial(avg)")}
+    assert proved_of("aten.relu.default", "max") == {(REPLICATE, "Partial(max)"), ("Partial(max)", "Partial(max)")}
+    for reduction in ("avg", "max", "min"):
+        own = f"Partial({reduction})"
+        assert proved_of("aten.permute.default", reduction) == {(REPLICATE, own), (own, own)}
+
+
 def test_every_placement_is_there_once() -> None:
     every = list(placement_rules())
     assert len({p.rule.name for p in every}) == len(every)
+    for reduction in ("avg", "max", "min"):
+        own = [p for p in placement_rules(reduction=reduction)]
+        assert own and all(f"Partial({reduction})" in (*p.reads, p.writes) for p in own)
+        assert len({p.rule.name for p in own}) == len(own)
     for placed in TABLE:
         own = [p for p in every if p.placed == placed]
         many = len(placements(placed.rank))

@@ -15,6 +15,7 @@ from shardproof.models.program.invariants import INVARIANTS, first_broken
 from shardproof.models.program.notation import MOST, operator_text
 from shardproof.models.program.operator_invariants import MOST_AXIS
 from shardproof.models.program.operators import Operator
+from shardproof.models.program.specified import Placed, Specified
 
 N, K = Axis("n", 4), Axis("k", 3, Combine.SUM)
 AXES: dict[str, tuple[Axis, ...]] = {"relu": (N,), "product": (N, K)}
@@ -86,6 +87,11 @@ def late(g: Graph) -> Graph:
     return replace(g, tensors=(*g.tensors, Tensor("u", (4,))), operators=(*g.operators, op))
 
 
+def used(x: Placed, axes: tuple[str, ...] = ("a",)) -> Specified:
+    """A use of an operator of the user's own."""
+    return Specified("own", "y[a] = x[a]", (("x", axes, x),), (), False, Placed.plain("y", 1))
+
+
 MUTANTS: dict[str, Callable[[Graph], Graph]] = {
     "tensor names": tensor(1, name="x"),
     "operator names": operator(1, name="a"),
@@ -119,6 +125,8 @@ MUTANTS: dict[str, Callable[[Graph], Graph]] = {
     "one pair": lambda g: replace(g, state=(("p", "v"), ("p", "z"))),
     "same storage": tensor(2, shape=(2, 2), source_shape=None),
     "late reader": late,
+    "places": lambda g: replace(g, specified=(used(Placed.plain("nothing", 1)),)),
+    "operand axes": lambda g: replace(g, specified=(used(Placed.plain("x", 1), ("a", "b")),)),
 }
 
 

@@ -147,6 +147,8 @@ STARTS = {
 
 NOT_TRIED: Mapping[tuple[str, str], str] = {
     ("plan", "explain_cost"): "printed behind the plan; rows of the table refuse it beside what prints otherwise",
+    ("plan", "operators"): "of models that call one: tests/test_specified.py",
+    ("import", "operators"): "of models that call one: tests/test_specified.py",
     ("import", "expert_places"): "of modules with experts: tests/test_torch_experts.py",
     **{(verb, "expert_loads"): "of models with experts: tests/test_indexed_operators.py" for verb in ("plan", "audit")},
     **{("place", n): "of experts: tests/test_expert_places.py" for n in ("experts", "ranks", "copies", "permuted")},
@@ -207,6 +209,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         swap = read_library(KEPT / "rules-proved.spz")[0].judgements[0]
         steps = Undecided(kept.derivations[0].rule, "not judged yet")
         write_library(Path("two-steps.spz"), Library("two steps", (swap, steps), (), "tests"))
+        for k in ("", "2", "3"):
+            Path(f"own{k}.toml").write_text(
+                f'name = "own{k or 1}"\nformula = "y[i] = 2 * x[i]"\n[operands]\nx = ["i"]\n'
+            )
         for name in ("chain.json", "egraph.json"):
             shutil.copy(PROBLEMS / name, name)
         assert run(["import", PLAIN, "-o", "graph.json"]) == 0
@@ -417,11 +423,12 @@ OTHERS: Mapping[str, Start] = {
         ("two-steps.spz", "--from", "rules-derived.spz"),
         {**RULES, "steps": ("--steps", "1"), "only": ("--only", "derived"), "output": ("-o", "out.spz")},
     ),
-    "dtensor": Start(("rules", "dtensor"), ("--only", "aten.permute*", "-o", "out.spz"), RULES),
+    "dtensor": Start(("rules", "dtensor"), ("--only", "aten.permute*", "-o", "out.spz"), {**RULES, "reduction": ("--partial", "max")}),
+    "dtensor of an operator": Start(("rules", "dtensor"), ("--operator", "own.toml", "--operator", "own2.toml", "-o", "out.spz"), {**RULES, "only": ("--only", "own[13]"), "operators": ("--operator", "own3.toml")}),
     "generate": Start(
         ("rules", "generate"),
         ("--operators", "2", "-o", "out.spz"),
-        {"most": ("--operators", "1"), "pools": ("--pool", "kernels"), "jobs": ("--jobs", "1"), "journal": ("--journal", "j.json")},
+        {"most": ("--operators", "1"), "operators": ("--operator", "own.toml"), "pools": ("--pool", "kernels"), "jobs": ("--jobs", "1"), "journal": ("--journal", "j.json")},
     ),
     "show rules": Start(("rules", "show"), ("--library", "rules.json"), {"svg": ("--svg", "x.svg"), "flexflow": ("--flexflow", "f.json"), "smtlib": ("--smtlib", "s.smt")}),
 }  # fmt: skip

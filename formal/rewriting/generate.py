@@ -36,6 +36,8 @@ from ...models.rewrites.rule import Pattern, Substitution, holds
 from ...models.rewrites.shards import IllTyped, TensorType
 from ...models.rewrites.terms import Apply, Term, rule_of, term_of
 from ...models.rewrites.types import condition_names
+from ...models.sources.rules.specified import is_reading, operator_rules
+from ...models.sources.specified.specification import Specification
 from ...models.text import InputError
 from ...proofs.rewrites.judgement import Proved
 from ..selection.model.clock import Clock
@@ -228,6 +230,16 @@ def generate(
     kept = minimal_rules(kept, workers, progress)
     report.kept, report.parallel = len(kept), sum(is_parallel(p.rule) for p in kept)
     return [_renamed(p, f"g{k}") for k, p in enumerate(kept)], report
+
+
+def judge_readings(operators: Sequence[Specification]) -> tuple[list[Proved], list[str]]:
+    """Rules of other readings of users' operators, which no enumeration has: those that are proved, and the names of
+    the others.
+    """
+    rules = [r for s in operators for r in operator_rules(s) if is_reading(r)]
+    judged = [judge(r, Clock(work=STEPS_PER_RULE)) for r in rules]
+    proved = [j for j in judged if isinstance(j, Proved)]
+    return proved, [r.name for r, j in zip(rules, judged, strict=True) if not isinstance(j, Proved)]
 
 
 def _renamed(p: Proved, name: str) -> Proved:

@@ -24,6 +24,7 @@ from ...models.rewrites.index_arrays import PRIME, Array, EvaluationError, Modul
 from ...models.rewrites.ops import OPERATORS
 from ...models.rewrites.rule import Node, Parameter
 from ...models.rewrites.shards import IllTyped, TensorType
+from ...models.rewrites.specified_rows import SPECIFIED, STATEMENT, read_statement
 from ...models.rewrites.terms import Label, Term
 from .terms import Terms
 
@@ -90,6 +91,14 @@ def label(operator: str, **parameters: Parameter) -> Label:
     return operator, tuple(sorted(parameters.items()))
 
 
+def _operands(name: Label) -> int:
+    """How many operands an operator takes."""
+    operator, parameters = name
+    if operator == SPECIFIED:
+        return len(read_statement(str(dict(parameters)[STATEMENT])).operands)
+    return OPERATORS[operator].arity[0]
+
+
 class Enumeration:
     """One pool.  `enumerate_all` fills `candidates`."""
 
@@ -109,7 +118,7 @@ class Enumeration:
         self._closure: dict[int, frozenset[int]] = {}
         self._seen: set[int] = set()
         self._classes_of: dict[tuple[tuple[object, ...], bytes], int] = {}
-        self._labels = [(self.terms.label_number(name), OPERATORS[name[0]].arity[0]) for name in pool.labels]
+        self._labels = [(self.terms.label_number(name), _operands(name)) for name in pool.labels]
         self.levels: list[list[int]] = [[]]
         rng = np.random.default_rng(seed)
         leaf = 0

@@ -10,6 +10,7 @@
     tables                   rows that are looked up, and bags of them
     parts                    a product with tensors side by side as a sum of products: five operators, of few kinds
     activations              products and convolutions with a map of their result
+    operator NAME            an operator that a user specifies, sums, tensors side by side, numbers to multiply by
 
 Pools without parallel operators give rules for tensors that are not sharded: a plan's placements come after its rules.
 Names of sizes: `d` a degree, `s` a stride, `k` a kernel, `n` a length.
@@ -23,8 +24,15 @@ from itertools import permutations
 from types import MappingProxyType
 from typing import Final
 
+from ...models.rewrites.specified_rows import SPECIFIED
 from ...models.rewrites.terms import Label
+from ...models.sources.rules.specified import statement_of
+from ...models.sources.specified.specification import Specification, sample_extents
+from ...models.text import InputError
 from .generate_terms import Pool, label
+
+MOST_OPERANDS: Final = 2
+"""Operands of the operators that graphs are enumerated from."""
 
 MAPS: Final = ("relu", "sigmoid", "tanh", "exp", "gelu", "silu")
 
@@ -200,6 +208,24 @@ def activation_pool(most: int = 2) -> Pool:
     return plain_pool(
         "activations", ((1, (4, 3)), (1, (2, 3)), (1, (2, 3, 5, 5)), (1, (2, 3, 3, 3))), labels, most, (("s", 2),)
     )
+
+
+def operator_pool(s: Specification, most: int = 3) -> Pool:
+    """A user's operator, sums, tensors side by side, and numbers to multiply by: two tensors of every operand."""
+    if len(s.operands) > MOST_OPERANDS:
+        raise InputError(
+            f"{s.name} has {len(s.operands)} operands, graphs are enumerated of operators with up to {MOST_OPERANDS}; "
+            "'rules prove FILE.toml -o rules.spz' proves what its form promises"
+        )
+    statement = statement_of(s)
+    extents = sample_extents(s)
+    shapes = dict.fromkeys(tuple(extents[a] for a in o.axes) for o in s.operands)
+    ranks = {len(shape) for shape in shapes} | {len(s.formula.axes)}
+    labels: tuple[Label, ...] = (label(SPECIFIED, statement=statement.text), label("add"), label("scale"))
+    labels += tuple(label("concat", axis=a) for a in range(max(ranks)))
+    apart = ((SPECIFIED,), ("add",), ("concat",), ("scale",))
+    inputs = (*((2, shape) for shape in shapes), (1, ()))
+    return plain_pool(f"operator {s.name}", inputs, labels, most, apart=apart)
 
 
 POOLS: Final[Mapping[str, Callable[[int], Pool]]] = MappingProxyType(

@@ -1,5 +1,5 @@
 """Reads rule files of every kind as substitutions to judge: FlexFlow's JSON, TASO's protobuf, TASO's
-axioms, our libraries; and judging them.
+axioms, our libraries, specifications of operators; and judging them.
 
 A published rule may stand for several substitutions (one per rank); its verdict is the worst of theirs: refuted,
 undecided, proved, and vacuous only if all are.
@@ -20,6 +20,8 @@ from ...models.sources.rules.axioms import read_public_axioms
 from ...models.sources.rules.files import read_public_rules
 from ...models.sources.rules.meaning import reading_of, substitutions
 from ...models.sources.rules.parallel import figure_10, parallel_rules
+from ...models.sources.rules.specified import operator_rules
+from ...models.sources.specified.known import read_specification
 from ...models.text import InputError
 from ...proofs.container.canonical import ContainerError
 from ...proofs.rewrites.judgement import Judgement, Proved, Refuted, Undecided, Vacuous
@@ -50,6 +52,8 @@ def load_rules(path: Path, degree: int | str | None = None) -> tuple[RuleItem, .
         raise InputError(f"{path}: --degree replaces the degrees that rules of FlexFlow's JSON or TASO's protobuf say")
     if str(path) == "parallel" and not path.exists():
         return tuple(RuleItem(k, r.name, (r,)) for k, r in enumerate((*parallel_rules(), *figure_10())))
+    if path.suffix == ".toml":
+        return tuple(RuleItem(k, r.name, (r,)) for k, r in enumerate(operator_rules(read_specification(path))))
     data = regular(path).read_bytes()
     if data[:2] == b"PK":
         try:
@@ -74,7 +78,7 @@ def load_rules(path: Path, degree: int | str | None = None) -> tuple[RuleItem, .
 
 def _has_degrees(path: Path) -> bool:
     """Whether a file holds rules with degrees, and is no library, no axioms, and not what comes with us."""
-    if str(path) == "parallel" and not path.exists():
+    if path.suffix == ".toml" or (str(path) == "parallel" and not path.exists()):
         return False
     with regular(path).open("rb") as file:
         head = file.read(200)

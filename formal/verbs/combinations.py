@@ -29,18 +29,8 @@ PLAN: Final = Combinations(
     "plan",
     (
         *("machine", "train", "loss", "recompute", "batch", "precision", "micro_batch", "attention", "compare"),
-        *(
-            "expert_loads",
-            "memory",
-            "space_name",
-            "vocabulary",
-            "engine",
-            "effort",
-            "time_limit",
-            "work_limit",
-            "gap",
-            "threads",
-        ),
+        *("operators", "expert_loads", "memory", "space_name", "vocabulary", "engine", "effort", "time_limit"),
+        *("work_limit", "gap", "threads"),
         *("explain_cost", "strategy", "pipeline", "interleave", "without", "overlap", "views", "joint", "best"),
         *_REWRITES,
         *OUTPUT,
@@ -397,10 +387,12 @@ REFUTE: Final = Combinations("rules refute", ("time_limit", "work_limit", "jobs"
 DERIVE: Final = Combinations(
     "rules derive", ("source", "steps", "only", "time_limit", "work_limit", "jobs", *OUTPUT), unmeasured=_JOBS
 )
-DTENSOR: Final = Combinations("rules dtensor", ("only", "time_limit", "work_limit", "jobs", *OUTPUT), unmeasured=_JOBS)
+DTENSOR: Final = Combinations(
+    "rules dtensor", ("only", "operators", "reduction", "time_limit", "work_limit", "jobs", *OUTPUT), unmeasured=_JOBS
+)
 GENERATE: Final = Combinations(
     "rules generate",
-    ("most", "pools", "journal", "jobs", *OUTPUT),
+    ("most", "pools", "operators", "journal", "jobs", *OUTPUT),
     unmeasured={**FORCE, "jobs": "verdicts do not depend on it", "journal": "it keeps progress of the same work"},
 )
 SHOW: Final = Combinations(

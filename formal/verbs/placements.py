@@ -12,7 +12,8 @@ from pathlib import Path
 
 import click
 
-from ...models.sources.rules.placements import PlacementRule, placement_rules
+from ...models.sources.rules.placements import REDUCTIONS, TABLE, PlacementRule, placed_operator, placement_rules
+from ...models.sources.specified.known import read_specification
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import force_option, json_option, output_option, refuse_combinations
 from ...models.text import InputError
@@ -21,12 +22,21 @@ from ...proofs.rewrites.judgement import Judgement, Refuted
 from ...proofs.rewrites.library import Library
 from ..rewriting.rule_files import RuleItem, judge_items
 from .combinations import DTENSOR
-from .rewrites import RULE_S, counterexample_document, jobs_option, limits
+from .rewrites import RULE_S, counterexample_document, jobs_option, limits, own_operators
 from .search_options import clock_of
 
 
 @click.command("dtensor")
 @click.option("--only", default="*", show_default=True, help="Operators with names like this, such as 'aten.mm*'.")
+@own_operators
+@click.option(
+    "--partial",
+    "reduction",
+    type=click.Choice(REDUCTIONS),
+    default="sum",
+    show_default=True,
+    help="What Partial adds up to; with another than the sum only rules that have it are judged.",
+)
 @limits
 @jobs_option
 @output_option("-o", "--output", help="Write rules and proofs here (.spz).", replaces_results=True)
@@ -37,21 +47,25 @@ from .search_options import clock_of
 def dtensor_command(
     publisher: Publisher,
     only: str,
+    operators: tuple[Path, ...],
+    reduction: str,
     time_limit: float | None,
     work_limit: int | None,
     jobs: int,
     output: Path | None,
     as_json: bool,
 ) -> int:
-    """Judge every placement of PyTorch's DTensor on operators: proved for all sizes, or refuted with numbers.
+    """Judge every placement of PyTorch's DTensor on operators of ATen, or on those of --operator: proved for all
+    sizes, or refuted with numbers.
 
-    A rule says that operands placed so (Replicate, Shard, Partial(sum)) give a result placed so, where every rank
+    A rule says that operands placed so (Replicate, Shard, Partial) give a result placed so, where every rank
     applies the operator to what it has.
     """
     start = time.monotonic()
-    asked = [p for p in placement_rules() if fnmatch(p.placed.aten, only)]
+    table = tuple(placed_operator(read_specification(path)) for path in operators) or TABLE
+    asked = [p for p in placement_rules(table, reduction) if fnmatch(p.placed.aten, only)]
     if not asked:
-        known = ", ".join(dict.fromkeys(p.placed.aten for p in placement_rules()))
+        known = ", ".join(dict.fromkeys(p.placed.aten for p in placement_rules(table)))
         raise InputError(f"--only {only!r}: no operator has such a name; known are {known}")
     items = tuple(RuleItem(k, p.rule.name, (p.rule,)) for k, p in enumerate(asked))
     with Watch("judging placements") as watch:
@@ -66,12 +80,18 @@ def dtensor_command(
     else:
         for placed in dict.fromkeys(p.placed for p in asked):
             say(f"{placed.name} of {' and '.join(f'rank {r}' for r in placed.ranks)}")
-            for p in asked:
+            for p, j in zip(asked, judged, strict=True):
                 if p.placed == placed and words[p.rule.name] != "refuted":
-                    say(f"  {', '.join(p.reads)} -> {p.writes}: {words[p.rule.name]}")
+                    say(f"  {', '.join(p.reads)} -> {p.writes}: {words[p.rule.name]}{_condition(p, j)}")
         said = ", ".join(f"{n} {w}" for w, n in sorted(counts.items()))
         say(f"{said}; {seconds:.1f} s" + (f"; wrote {output}" if output else ""))
     return Exit.UNDECIDED if counts["undecided"] else Exit.DONE
+
+
+def _condition(p: PlacementRule, judgement: Judgement) -> str:
+    """What a proof needs beside what cuts of one axis at one place say."""
+    more = [str(c) for c in judgement.rule.preconditions if c not in p.rule.preconditions]
+    return f" if {', '.join(more)}" if more else ""
 
 
 def _document(p: PlacementRule, word: str, judgement: Judgement) -> dict[str, object]:

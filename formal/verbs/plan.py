@@ -28,6 +28,7 @@ from ...models.terminal.options import (
     force_option,
     json_option,
     loads_option,
+    operator_option,
     options_as,
     output_option,
     refuse_combinations,
@@ -87,6 +88,7 @@ class PlanOptions:
     attention: Attention | None
     expert_loads: Path | None
     compare: bool
+    operators: tuple[Path, ...]
     memory: int | None
     space_name: str | None
     vocabulary: str | None
@@ -122,6 +124,7 @@ class PlanOptions:
             self.compare,
             self.train is not None,
             self.expert_loads,
+            self.operators,
         )
         machine, shared = with_shared_links(load_machine(self.machine))
         notes.extend(shared)
@@ -187,6 +190,7 @@ class PlanOptions:
 @attention_option
 @loads_option
 @compare_option
+@operator_option
 @click.option("--memory", type=MEMORY, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
 @click.option(

@@ -18,8 +18,10 @@ import click
 
 from ...models.rewrites.forced import at_degree_one_only, forced_texts, forced_values
 from ...models.rewrites.rule import Substitution
+from ...models.rewrites.specified_rows import SPECIFIED
 from ...models.rewrites.terms import sides_text
 from ...models.sources.rules.parallel import way_points
+from ...models.sources.specified.known import read_specification
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import THREADS, Count, force_option, json_option, output_option, refuse_combinations
 from ...models.text import InputError
@@ -29,9 +31,9 @@ from ...proofs.rewrites.derivation import derivation_text
 from ...proofs.rewrites.judgement import Counterexample, Judgement, Proved, Refuted, Undecided, Vacuous, shown_cases
 from ...proofs.rewrites.library import Library, read_library
 from ..rewriting.derive import Deriver
-from ..rewriting.generate import check_journal, generate
+from ..rewriting.generate import check_journal, generate, judge_readings
 from ..rewriting.picture import counterexample_text
-from ..rewriting.pools import POOLS, UNITYS
+from ..rewriting.pools import POOLS, UNITYS, operator_pool
 from ..rewriting.rule_files import RuleItem, judge_items, load_rules, overall
 from .combinations import DERIVE, GENERATE, PROVE, REFUTE
 from .search_options import clock_of, limit_options
@@ -45,6 +47,13 @@ jobs_option = click.option(
 )
 degree_option = click.option(
     "--degree", default=None, help="Instead of the degrees in the file: a number, or 'any' for every degree."
+)
+own_operators = click.option(
+    "--operator",
+    "operators",
+    type=click.Path(dir_okay=False, path_type=Path),
+    multiple=True,
+    help="A specification (TOML) of an operator of your own: docs/howto/operators.md.",
 )
 CODES = {"proved": Exit.DONE, "vacuous": Exit.DONE, "refuted": Exit.REFUTED, "undecided": Exit.UNDECIDED}
 
@@ -72,8 +81,8 @@ def prove_command(
     """Judge every rule of a file: proved (for all shapes, with preconditions), refuted (with a counterexample) or
     vacuous.
 
-    FILE: FlexFlow's JSON, TASO's protobuf or axioms, a library (.spz), or the word `parallel` for the built-in
-    properties.
+    FILE: FlexFlow's JSON, TASO's protobuf or axioms, a library (.spz), a specification of an operator (.toml), whose
+    form promises rules, or the word `parallel` for the built-in properties.
     """
     return _prove(publisher, file, time_limit, work_limit, jobs, degree, output, as_json, only_refuted=False)
 
@@ -235,8 +244,10 @@ def _say(item: RuleItem, word: str, said: Sequence[str], judgements: Sequence[Ju
     "pools",
     type=click.Choice(tuple(POOLS)),
     multiple=True,
-    help="Inputs and operators that graphs are made of; may be given several times. Without it: matrices and batches.",
+    help="Inputs and operators that graphs are made of; may be given several times. Without it: matrices and batches, "
+    "or the operators of --operator.",
 )
+@own_operators
 @click.option(
     "--journal",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -251,6 +262,7 @@ def generate_command(
     output: Path,
     most: int,
     pools: tuple[str, ...],
+    operators: tuple[Path, ...],
     journal: Path | None,
     jobs: int,
     as_json: bool,
@@ -259,9 +271,10 @@ def generate_command(
     start = time.monotonic()
     if journal is not None:
         check_journal(journal)
+    own = [read_specification(path) for path in operators]
     with Watch("generating") as watch:
         kept, report = generate(
-            [POOLS[name](most) for name in pools or UNITYS],
+            [*(POOLS[name](most) for name in pools or (() if own else UNITYS)), *(operator_pool(s, most) for s in own)],
             jobs,
             journal,
             lambda stage, done, total: _progress(watch, stage, done, total),
@@ -279,10 +292,17 @@ def generate_command(
             "kept with parallel operators": report.parallel,
             "operators per side": most,
             **{f"pool {name}": 1 for name in pools},
+            **{f"operator {s.name}": 1 for s in own},
         }
+        if own and not pools:
+            about = [p for p in kept if any(n.operator == SPECIFIED for n in (*p.rule.left, *p.rule.right))]
+            numbers |= {"kept without the operator, left out": len(kept) - len(about)}
+            kept = about
+        promised, unproved = judge_readings(own)
+        numbers |= {"kept, of other readings": len(promised)} if own else {}
         library = Library(
             f"generated rules, up to {most} operators a side",
-            tuple(kept),
+            (*kept, *promised),
             (),
             "rules generate",
             tuple(sorted(numbers.items())),
@@ -291,11 +311,22 @@ def generate_command(
     seconds = time.monotonic() - start
     proved = sum(w == "proved" for w in words.values())
     if as_json:
-        emit({**numbers, "proved": proved, "seconds": round(seconds, 1), "library": str(output)})
+        emit(
+            {
+                **numbers,
+                **({"not_proved": unproved} if own else {}),
+                "proved": proved,
+                "seconds": round(seconds, 1),
+                "library": str(output),
+            }
+        )
     else:
         for name, n in numbers.items():
             say(f"{n:>9}  {name}")
-        say("Unity: 743 + 651 candidates, 43 + 33 properties, 30 minutes")
+        if own:
+            say(*(f"{name}: not proved, and left out" for name in unproved))
+        else:
+            say("Unity: 743 + 651 candidates, 43 + 33 properties, 30 minutes")
         say(f"{proved} rules proved and checked in {seconds:.0f} s; wrote {output}")
     return Exit.DONE if proved == len(words) else Exit.UNDECIDED
 

@@ -91,7 +91,7 @@ def micro_batch(graph: Graph, count: int, along: Along | None = None) -> Graph:
 
     tensors = tuple(_tensor(t, length, along) for t in graph.tensors)
     operators = tuple(_operator(op, length, along) for op in graph.operators)
-    return replace(graph, tensors=tensors, operators=operators).check()
+    return replace(graph, tensors=tensors, operators=operators, specified=()).check()
 
 
 def batch_test(graph: Graph) -> Along:

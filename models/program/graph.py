@@ -34,6 +34,7 @@ from . import attention, attention_pairs, scan
 from .graph_file import graph_fields, graph_text
 from .invariants import Broken, first_broken
 from .operators import NodeKind, Operator
+from .specified import Specified
 from .tensor import ELEMENT_BYTES, STATED, GraphError, Role, Tensor, UnsupportedOperators
 
 __all__ = ["ELEMENT_BYTES", "STATED", "Graph", "GraphError", "Role", "Tensor", "UnsupportedOperators"]
@@ -48,6 +49,8 @@ class Graph:
 
     `leading`: pairs (tensor, dimension) whose axes come first in the order of axes (`models.layout.classes`): of a
     program that was made from another one, whose order it keeps.
+
+    `specified`: which tensors the user's own operators define (`models.program.specified`).
     """
 
     name: str
@@ -56,6 +59,7 @@ class Graph:
     outputs: tuple[str, ...]
     state: tuple[tuple[str, str], ...] = ()
     leading: tuple[tuple[str, int], ...] = ()
+    specified: tuple[Specified, ...] = ()
     _by_name: dict[str, Tensor] = field(init=False, repr=False, compare=False, hash=False, default_factory=dict)
     _by_operator: dict[str, Operator] = field(init=False, repr=False, compare=False, hash=False, default_factory=dict)
 

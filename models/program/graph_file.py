@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from math import inf, isfinite, isnan, nan
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..files.json_text import JsonError, parse_json
 from .contents import Contents
 from .index import Access, Affine, Axis, Combine
 from .operators import Operator, Value
+from .specified import Placed, Specified
 from .tensor import GraphError, Role, Tensor
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Fields(NamedTuple):
     outputs: tuple[str, ...]
     state: tuple[tuple[str, str], ...]
     leading: tuple[tuple[str, int], ...] = ()
+    specified: tuple[Specified, ...] = ()
 
 
 def graph_text(graph: Graph) -> str:
@@ -50,6 +52,7 @@ def graph_text(graph: Graph) -> str:
             "outputs": list(graph.outputs),
             **({"state": [list(pair) for pair in graph.state]} if graph.state else {}),
             **({"leading": [list(pair) for pair in graph.leading]} if graph.leading else {}),
+            **({"specified": [_specified_json(s) for s in graph.specified]} if graph.specified else {}),
         },
         sort_keys=True,
         separators=(",", ":"),
@@ -73,6 +76,7 @@ def graph_fields(text: str) -> Fields:
             tuple(_text(o) for o in data["outputs"]),
             _pairs(data.get("state", [])),
             tuple((_text(t), _int(k)) for t, k in data.get("leading", [])),
+            tuple(_specified_from(s) for s in data.get("specified", [])),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as e:
         raise GraphError("graph file", f"{type(e).__name__}: {str(e)[:200]}") from None
@@ -176,6 +180,39 @@ def _tensor_from(t: dict[str, Sequence[object]]) -> Tensor:
         _ints(t["source_shape"]) if "source_shape" in t else None,
         Contents(_text(t["contents"])) if "contents" in t else None,
         _flag(t.get("frozen", False)),
+    )
+
+
+def _placed_json(p: Placed) -> list[object]:
+    return [p.tensor, [list(dims) for dims in p.axes]]
+
+
+def _placed_from(data: Sequence[object]) -> Placed:
+    tensor, axes = data
+    if not isinstance(axes, list):
+        raise ValueError(f"{axes!r} is not a list of lists of dimensions")
+    return Placed(_text(tensor), tuple(_ints(dims) for dims in axes))
+
+
+def _specified_json(s: Specified) -> dict[str, object]:
+    return {
+        "name": s.name,
+        "formula": s.formula,
+        "operands": [[name, list(axes), *_placed_json(p)] for name, axes, p in s.operands],
+        "sizes": [list(pair) for pair in s.sizes],
+        "outside": s.outside,
+        "result": _placed_json(s.result),
+    }
+
+
+def _specified_from(data: dict[str, Sequence[Any]]) -> Specified:
+    return Specified(
+        _text(data["name"]),
+        _text(data["formula"]),
+        tuple((_text(name), tuple(map(_text, axes)), _placed_from(rest)) for name, axes, *rest in data["operands"]),
+        tuple((_text(axis), _text(size)) for axis, size in data["sizes"]),
+        _flag(data["outside"]),
+        _placed_from(data["result"]),
     )
 
 

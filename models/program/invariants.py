@@ -16,6 +16,7 @@ from . import operator_invariants as op
 from .contents import DIGEST
 from .notation import operator_text
 from .operator_invariants import MOST_AXIS, MOST_WORK, Messages, Node, Program, too_large, too_long
+from .specified import Specified, wrong_place
 from .tensor import ELEMENT_BYTES, Role, Tensor
 
 if TYPE_CHECKING:
@@ -61,6 +62,14 @@ class Pair:
     position: int
     parameter: str
     value: str
+
+
+@dataclass(frozen=True)
+class Use:
+    """A use of an operator of the user's own."""
+
+    program: Program
+    of: Specified
 
 
 # --- a graph
@@ -149,6 +158,23 @@ def _late_reader(s: Pair) -> Messages:
         if i > taken:
             late = s.program.graph.operators[i].name
             yield f"operator {late!r} reads it after {s.value!r} has taken its place"
+
+
+# --- operators of the user's own
+
+
+def _places(u: Use) -> Messages:
+    for placed in u.of.places:
+        if wrong := wrong_place(placed, {t.name: t for t in u.program.graph.tensors}):
+            yield wrong
+
+
+def _axes(u: Use) -> Messages:
+    for name, axes, placed in u.of.operands:
+        if len(axes) != len(placed.axes) or len(set(axes)) != len(axes):
+            yield f"does not say where every axis of {name!r} lies, each once"
+    if len({name for name, _, _ in u.of.operands}) != len(u.of.operands):
+        yield "has two operands of one name"
 
 
 # --- the table
@@ -268,6 +294,15 @@ INVARIANTS: Final[tuple[Level, ...]] = (
             Invariant("one pair", "a parameter has one next value, of its own", _once),
             Invariant("same storage", "the next value is stored where the parameter was", _same_storage),
             Invariant("late reader", "so nobody reads the parameter once it is written", _late_reader),
+        ),
+    ),
+    _Level(
+        "specified",
+        lambda p: (Use(p, s) for s in p.graph.specified),
+        lambda u: f"operator {u.of.name!r} of the user",
+        (
+            Invariant("places", "a formula is about tensors of the graph", _places),
+            Invariant("operand axes", "an index per axis of an operand", _axes),
         ),
     ),
 )

@@ -110,7 +110,7 @@ Build = Callable[[Node, tuple[int, ...]], Meaning]
 class Row:
     """One operator.  `numbers`: numeric parameters (integer >= 1 or symbol); `words`: enumerated parameters and their
     values; `integers`: parameters that are plain integers >= 0 (axes); `permutations`: parameters that are
-    permutations."""
+    permutations; `texts`: parameters that are texts, with what says why one is none."""
 
     name: str
     arity: tuple[int, int]
@@ -119,6 +119,7 @@ class Row:
     words: tuple[tuple[str, tuple[str, ...]], ...] = ()
     integers: tuple[str, ...] = ()
     permutations: tuple[str, ...] = ()
+    texts: tuple[tuple[str, Callable[[str], str]], ...] = ()
 
     def check(self, node: Node, rule: str, place: str) -> None:
         """`SubstitutionError` unless the node has the row's operands and parameters."""
@@ -127,13 +128,19 @@ class Row:
                 rule, place, f"has {len(node.inputs)} operands, needs {self.arity[0]} to {self.arity[1]}"
             )
         words = dict(self.words)
-        known = {*self.numbers, *words, *self.integers, *self.permutations}
+        texts = dict(self.texts)
+        known = {*self.numbers, *words, *self.integers, *self.permutations, *texts}
         given = dict(node.parameters)
         if set(given) != known or len(given) != len(node.parameters):
             raise SubstitutionError(rule, place, f"has parameters {sorted(given)}, needs {sorted(known)}")
         for key, value in node.parameters:
             if key in words:
                 fits = value in words[key]
+            elif key in texts:
+                wrong = texts[key](value) if isinstance(value, str) else "is no text"
+                if wrong:
+                    raise SubstitutionError(rule, place, f"parameter {key}: {wrong}")
+                fits = True
             elif key in self.integers:
                 fits = type(value) is int and 0 <= value < 8
             elif key in self.permutations:

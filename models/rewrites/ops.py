@@ -26,6 +26,7 @@ from . import window_rows as windowed
 from .index_expressions import Plus, Times
 from .meaning import Auxiliary, Define, Floor, Join, Largest, Meaning, Part, Quotient, RankError, Row, Shrunk
 from .nodes import Node
+from .specified_rows import MOST_OPERANDS, SPECIFIED, STATEMENT, specified_meaning, wrong_statement
 
 ACTIVATIONS: Final = ("none", "relu", "sigmoid", "tanh")
 _ACT = (("activation", ACTIVATIONS),)
@@ -70,6 +71,7 @@ _ROWS: Final = (
     Row("embedding", (2, 2), windowed.embedding),
     Row("embedding_rows", (2, 2), windowed.embedding_rows),
     Row("embedding_bag", (2, 2), windowed.embedding_bag),
+    Row(SPECIFIED, (1, MOST_OPERANDS), specified_meaning, texts=((STATEMENT, wrong_statement),)),
     Row("partition", (1, 1), parallel.partition, ("degree",), integers=_AX),
     Row("combine", (1, 1), parallel.combine, ("degree",), integers=_AX),
     Row("tile", (1, 1), parallel.tile, ("degree",), integers=_AX),

@@ -37,6 +37,8 @@ def _row_hash(name: str) -> str:
 
 def _meanings(row: Row) -> list[str]:
     out = []
+    if row.texts:
+        return [f"{row.name} {[key for key, _ in row.texts]} {row.arity}"]  # what it means stands in the rule
     for count in range(row.arity[0], row.arity[1] + 1):
         for ranks in product(RANKS, repeat=count):
             for parameters in _parameters(row, ranks[0] if ranks else 0):

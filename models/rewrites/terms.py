@@ -133,6 +133,8 @@ def term_text(t: Term, names: Sequence[str], inside: bool = False) -> str:
     if operator in INFIX:
         body = f" {INFIX[operator]} ".join(term_text(a, names, True) for a in t.arguments)
         return f"({body})" if inside else body
+    if operator == "specified":
+        operator, parameters = str(dict(parameters)["statement"]).partition(":")[0], ()
     values = [_word(v) for k, v in parameters if (k, v) != ("activation", "none")]
     brackets = f"[{','.join(values)}]" if values else ""
     return f"{operator}{brackets}({', '.join(term_text(a, names) for a in t.arguments)})"

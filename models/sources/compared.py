@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from ..program.graph import Graph
 from .building.original import Comparer, Comparison, Original
 from .load import Attention, load_model
 from .loads import read_counts, with_counts
+from .specified.known import operator_notes, read_operators
 
 
 @dataclass
@@ -32,13 +33,17 @@ def load_compared(
     compare: bool = True,
     trained: bool = False,
     kept: bool = False,
+    operators: Sequence[Path] = (),
 ) -> tuple[Graph, Comparison | None]:
     """`load_model`, and what came of the comparison; None for what is no program of a framework (zoo, JSON).
     `compare`: whether it is wanted; `trained`: whether gradients count; `kept`: the graph is written, so that a plan
-    may train it.  Raises `Differs` too.
+    may train it; `operators`: files of operators of the user's own that it calls.  Raises `Differs` too.
     """
-    taken = _Taken()
+    taken, specified = _Taken(), read_operators(operators)
     graph = load_model(spec, batch, tell, attention, expert_places, taken, trained or kept)
+    for note in operator_notes(specified, graph):
+        if tell is not None:
+            tell(note)
     if taken.original is None:
         return graph, None
     return graph, comparer.compare_import(graph, taken.original, compare, trained)
@@ -53,9 +58,12 @@ def note_comparison(
     compare: bool,
     trained: bool = False,
     loads: Path | None = None,
+    operators: Sequence[Path] = (),
 ) -> Graph:
     """The graph; its comparison is the last of the notes.  `loads`: a file of counts of experts."""
-    graph, found = load_compared(comparer, spec, batch, notes.append, attention, None, compare, trained)
+    graph, found = load_compared(
+        comparer, spec, batch, notes.append, attention, None, compare, trained, operators=operators
+    )
     if found is not None:
         notes.append(found.words)
     return graph if loads is None else with_counts(graph, read_counts(loads), str(loads))

@@ -257,6 +257,15 @@ compare_option = click.option(
 )
 
 
+operator_option = click.option(
+    "--operator",
+    "operators",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="A specification (TOML) of an operator of your own that MODEL calls: docs/howto/operators.md.",
+)
+
+
 def output_option(
     *names: str, help: str, required: bool = False, replaces_results: bool = False
 ) -> Callable[[Command], Command]:

@@ -30,6 +30,7 @@ from ..terminal.options import (
     compare_option,
     force_option,
     json_option,
+    operator_option,
     output_option,
     refuse_combinations,
 )
@@ -37,7 +38,7 @@ from .optimizer import LOSS, OPTIMIZER, PRECISION, PRECISION_HELP
 
 _READING: Final = (
     *("batch", "train", "loss", "recompute", "precision", "micro_batch", "attention", "compare", "expert_places"),
-    *("output", "force"),
+    *("output", "force", "operators"),
 )
 IMPORT: Final = Combinations(
     "import",
@@ -85,6 +86,7 @@ IMPORT: Final = Combinations(
 @output_option("-o", "--output", help="Write the graph here (JSON).")
 @force_option
 @compare_option
+@operator_option
 @click.option("--list-ops", is_flag=True, help="List the supported ONNX, PyTorch, NumPy and JAX operators and stop.")
 @json_option
 @click.pass_obj
@@ -102,6 +104,7 @@ def import_command(
     expert_places: int | None,
     output: Path | None,
     compare: bool,
+    operators: tuple[Path, ...],
     list_ops: bool,
     as_json: bool,
 ) -> int:
@@ -131,7 +134,16 @@ def import_command(
         )
     notes: list[str] = []
     graph, compared = load_compared(
-        comparer, file, batch, notes.append, attention, expert_places, compare, train is not None, kept=True
+        comparer,
+        file,
+        batch,
+        notes.append,
+        attention,
+        expert_places,
+        compare,
+        train is not None,
+        kept=True,
+        operators=operators,
     )
     step = training_of(graph, train, loss, recompute, precision)
     step = None if step is None else accumulate(step, micro_batch)

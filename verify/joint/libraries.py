@@ -48,6 +48,8 @@ FUNCTIONS: Final[Mapping[str, str]] = {
 an activation is a fused product with that epilogue.
 """
 
+SPECIFIED: Final = frozenset({"product", "max"})
+"""Functions that the operator of a user's specification may be."""
 
 MOST_DEALT: Final = 4096
 """Ways of dealing out extents that are followed; tensors of a dozen dimensions have some hundred."""
@@ -131,6 +133,8 @@ def _wrong_operator(n: Node, op: Operator, reads: list[str], graph: Graph) -> st
         fits = fits and reads == [op.inputs[0].tensor, f"{NUMBER}{op.attribute('scale', 1)!r}"]
         return "" if fits else f"{said} by the number that it states"
     function, word = FUNCTIONS.get(n.operator), dict(n.parameters).get("activation", "none")
+    if n.operator == "specified" and op.function in SPECIFIED:
+        function = op.function
     if word != "none":
         function = "fused_product" if function == "product" and op.attribute("epilogue", ()) == (word,) else None
     if function != op.function:

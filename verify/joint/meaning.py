@@ -37,10 +37,19 @@ class Unfolding:
     """Values of tensors of a graph, some of them unfolded: `by` names the operator for each of those.
 
     `sign`: whether relu and its gradient are more than functions of which nothing is known; `defined`: whether softmax
-    is.
+    is; `casts`: whether a cast of real numbers to another type of them leaves them as they are.
     """
 
-    def __init__(self, graph: Graph, by: Mapping[str, Operator], sign: bool, work: Work, defined: bool = False) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        by: Mapping[str, Operator],
+        sign: bool,
+        work: Work,
+        defined: bool = False,
+        casts: bool = False,
+    ) -> None:
+        self.casts = casts
         self.graph, self.by, self.sign, self.work, self.defined = graph, by, sign, work, defined
         self._fresh = count()
         self.used = set[str]()
@@ -164,6 +173,8 @@ class Unfolding:
             return Polynomial.atom(Positive(of[0])) * of[0]
         if self.sign and not known and function == "relu_gradient":
             return Polynomial.atom(Positive(of[1])) * of[0]
+        if self.casts and function == "cast" and self._real(op.inputs[0].tensor):
+            return of[0]
         if FUNCTIONS[function].logical or function == "cast":
             raise Undecided(f"operator {op.name!r} computes no real numbers, or changes their element type")
         return Polynomial.atom(Call(function, attributes, tuple(of)))
@@ -220,8 +231,33 @@ def wrong_equation(
     """Why two operators that write the same tensor are not seen to compute the same, where the tensors in `by` are
     what those operators compute; empty if they are.  Raises `ContainerError` for more work than the budget has.
     """
-    work = Work(budget, f"equation of {right.name[:80]!r}")
-    rest = [tuple((0, n) for n in graph.tensor(left.output.tensor).shape)]
+
+    def sides(unfolding: Unfolding, at: tuple[Position, ...]) -> tuple[Polynomial, Polynomial]:
+        return unfolding.of_operator(left, at), unfolding.of_operator(right, at)
+
+    said = f"operators {left.name!r} and {right.name!r} compute different values"
+    return wrong_values(graph, left.output.tensor, sides, by, sign, budget, defined, right.name, said)
+
+
+Sides = Callable[[Unfolding, tuple[Position, ...]], tuple[Polynomial, Polynomial]]
+"""What two sides are where a tensor is read at positions."""
+
+
+def wrong_values(
+    graph: Graph,
+    tensor: str,
+    sides: Sides,
+    by: Mapping[str, Operator],
+    sign: bool,
+    budget: Budget,
+    defined: bool,
+    name: str,
+    said: str,
+    casts: bool = False,
+) -> str:
+    """The same of any two `sides` that are the tensor; `said` where they differ; `name`: of what is charged."""
+    work = Work(budget, f"equation of {name[:80]!r}")
+    rest = [tuple((0, n) for n in graph.tensor(tensor).shape)]
     used = set[str]()
     for _ in range(MOST_PIECES):
         if not rest:
@@ -230,9 +266,9 @@ def wrong_equation(
         spans = rest.pop()
         at = tuple(Position(((f"o{k}", 1),), begin) for k, (begin, _) in enumerate(spans))
         ranges = {f"o{k}": end - begin for k, (begin, end) in enumerate(spans)}
-        unfolding = Unfolding(graph, by, sign, work, defined)
+        unfolding = Unfolding(graph, by, sign, work, defined, casts)
         try:
-            values = [normal(unfolding.of_operator(op, at), ranges, work) for op in (left, right)]
+            values = [normal(p, ranges, work) for p in sides(unfolding, at)]
         except Cut as cut:
             k = int(cut.axis[1:])
             begin, end = spans[k]
@@ -243,6 +279,6 @@ def wrong_equation(
         except Undecided as error:
             return str(error)
         if values[0] != values[1]:
-            return f"operators {left.name!r} and {right.name!r} compute different values"
+            return said
         used |= unfolding.used
     return f"falls into more than {MOST_PIECES} pieces"

@@ -20,6 +20,7 @@ from ...proofs.container.room import needs
 from ...proofs.container.unread import Members
 from ..budget import Budget
 from ..plan.tables import CELLS
+from ..specified.uses import specified_result
 from ..verdict import CheckResult, Rounding, worst
 
 if TYPE_CHECKING:
@@ -127,7 +128,9 @@ class Kind:
         read = Members(members)
         judged = self.checker(read, effort, about)
         read.require_read()
-        return judged
+        graph = program_of(judged.held)
+        specified = None if graph is None or not graph.specified else specified_result(graph, effort.budget)
+        return judged if specified is None else replace(judged, results=(*judged.results, specified))
 
     @property
     def words(self) -> str:
@@ -216,6 +219,18 @@ def _portfolio(members: Mapping[str, Member], effort: Effort, about: Problems) -
     return Judged(
         portfolio, identity(members), results, rounding, taken.planning, taken.scale, tuple(found), portfolio.chosen
     )
+
+
+def program_of(held: object) -> Graph | None:
+    """The program that a plan was asked for; None for what is no plan."""
+    from ...proofs.overlap.certificate import OverlapCertificate
+    from ...proofs.pipelines.certificate import PipelineCertificate
+    from ...proofs.plan.bundle import Plan
+    from ...proofs.views.certificate import SubmeshCertificate
+
+    if isinstance(held, Plan):
+        return held.user_graph
+    return held.graph if isinstance(held, OverlapCertificate | PipelineCertificate | SubmeshCertificate) else None
 
 
 def _job(held: object) -> tuple[Graph, Graph, Machine, int | None]:

@@ -16,7 +16,7 @@ from ...models.machine.text import render
 from ...models.problem.unit import rounding_words
 from ...models.program.graph import Graph
 from ...models.program.opaque import kernels_of
-from ...models.text import bytes_text
+from ...models.text import bytes_text, escape_text
 from ..verdict import CheckResult, Rounding
 from .kinds import Judged
 
@@ -65,6 +65,12 @@ class Subject:
         """Kernels of the user's own."""
         return () if self.graph is None else kernels_of(self.graph)
 
+    @property
+    def formulas(self) -> tuple[str, ...]:
+        """Operators of the user's own and their formulas, each once."""
+        uses = () if self.graph is None else self.graph.specified
+        return tuple(dict.fromkeys(escape_text(f"{use.name}: {use.formula}") for use in uses))
+
 
 def subject_lines(s: Subject, show_machine: bool) -> list[str]:
     """Lines of text; with `show_machine` every constant of the machines."""
@@ -80,6 +86,7 @@ def subject_lines(s: Subject, show_machine: bool) -> list[str]:
         limit = "none" if s.memory_limit is None else f"{bytes_text(s.memory_limit)} per device"
         out.append(f"  memory limit {limit}; space {s.space}; assumptions: {', '.join(s.assumptions)}")
     out += [f"  {line}" for line in s.own]
+    out += [f"  specified by the user: {words}" for words in s.formulas]
     out += [s.line(r) for r in s.results]
     out += [f"  {line}" for line in s.rest]
     for one in s.rounding:
@@ -93,7 +100,9 @@ def subject_lines(s: Subject, show_machine: bool) -> list[str]:
 
 
 def subject_document(s: Subject, file: str, show_machine: bool) -> dict[str, object]:
-    """The same as data: `plans`, `machines`, `rounding`, `stated_not_checked`, `kernels`, as far as there are any."""
+    """The same as data: `plans`, `machines`, `rounding`, `stated_not_checked`, `kernels`, `specified`, as far as there
+    are any.
+    """
     machines = [_machine(m, show_machine) for m in s.machines]
     out: dict[str, object] = {}
     if s.graph is not None:
@@ -125,6 +134,7 @@ def subject_document(s: Subject, file: str, show_machine: bool) -> dict[str, obj
     told = s.told | ({} if s.versions is None else {"versions": dict(s.versions)})
     out |= {"stated_not_checked": [{"file": file, **told}]} if told else {}
     out |= {"kernels": list(s.kernels)} if s.kernels else {}
+    out |= {"specified": list(s.formulas)} if s.formulas else {}
     return out
 
 

@@ -25,6 +25,7 @@ from ...program.attention import ROLES, role
 from ...program.graph import Graph, Role, Tensor
 from ...program.index import Access, Affine, Axis
 from ...program.operators import NodeKind, Operator, Value
+from ...program.specified import Placed, Specified
 from .digits_cuts import CutSystem, groups, is_view, named_digits
 
 
@@ -140,6 +141,7 @@ class _Writer:
             tuple(self.operators),
             tuple(outputs),
             self.graph.state,
+            specified=tuple(filter(None, map(self._specified, self.graph.specified))),
         ).check()
         stored = {t.name: self.alias[t.name].stored for t in self.graph.tensors}
         kept = {op.name for op in self.operators}
@@ -228,6 +230,21 @@ class _Writer:
                 raise AssertionError(f"operator {op.name!r}: cuts of {a.tensor!r} were accepted but are not affine")
             digits += split
         return self._aliased(self.alias[a.tensor], digits)
+
+    def _specified(self, use: Specified) -> Specified | None:
+        """A use of an operator of the user's, in digits; None where elements are repeated along an axis of it."""
+        placed = [p for p in map(self._placed, use.places) if p is not None]
+        return use.in_places(placed) if len(placed) == len(use.places) else None
+
+    def _placed(self, placed: Placed) -> Placed | None:
+        alias, runs, at = self.alias[placed.tensor], list[list[int]](), 0
+        for digits in self.cuts.dim_digits(placed.tensor):
+            sources = list(zip(alias.source[at : at + len(digits)], digits, strict=True))
+            if any(s is None and n > 1 for s, n in sources):
+                return None
+            runs.append([s for s, _ in sources if s is not None])
+            at += len(digits)
+        return Placed(alias.stored, tuple(tuple(s for k in dims for s in runs[k]) for dims in placed.axes))
 
     def _shape(self, tensor: str) -> tuple[int, ...]:
         return self.graph.tensor(tensor).shape

@@ -16,6 +16,7 @@ from typing import Protocol
 from ...program.graph import Graph, GraphError
 from ...program.index import Access, Affine, Axis, Combine
 from ...program.operators import FUNCTIONS, Value
+from ...program.specified import with_specified
 from .builder import Builder
 
 
@@ -287,9 +288,10 @@ def used(graph: Graph) -> Graph:
         if op.output.tensor in needed:
             needed.update(a.tensor for a in op.inputs)
             operators.append(op)
-    return Graph(
+    kept = Graph(
         graph.name, tuple(t for t in graph.tensors if t.name in needed), tuple(reversed(operators)), graph.outputs
     )
+    return with_specified(kept, graph)
 
 
 def scale_of_mean(shape: Sequence[int], dims: Sequence[int]) -> float:

@@ -23,6 +23,7 @@ from typing import Final
 from ...program.graph import Graph
 from ...program.index import Access, Affine, Axis, access
 from ...program.operators import NodeKind, Operator
+from ...program.specified import with_specified
 from .digits_cuts import groups, is_view
 from .flat import used
 
@@ -198,7 +199,9 @@ def _rewritten(graph: Graph, found: _Ordered) -> Graph:
         flat = tuple(Axis(f"d{k}", n, None, False) for k, n in enumerate(result.shape))
         everything = Access(whole, tuple(Affine.everything() for _ in shape))
         operators.append(Operator(op.name, "copy", flat, (everything,), access(result.name, *(a.name for a in flat))))
-    return used(replace(graph, tensors=tuple(tensors.values()), operators=tuple(operators))).check()
+    return with_specified(
+        used(replace(graph, tensors=tuple(tensors.values()), operators=tuple(operators), specified=())), graph
+    ).check()
 
 
 def _with_axis(a: Access, old: str, new: str) -> Access:

@@ -106,7 +106,7 @@ def _replaced(graph: Graph, found: Turns) -> Graph:
     wanted = {*graph.results}
     tensors = tuple(t for t in emitted.tensors.values() if t.name not in gone or t.name in wanted)
     operators = (*graph.operators[: found.start], *emitted.operators, *kept, *behind)
-    return _used(replace(graph, tensors=tensors, operators=operators)).check()
+    return _used(replace(graph, tensors=tensors, operators=operators, specified=())).check()
 
 
 def _recognised(r: Recurrence) -> Recurrence:

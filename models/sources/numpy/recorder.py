@@ -15,7 +15,7 @@ import linecache
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import isnan, nan
 from pathlib import Path
@@ -29,6 +29,7 @@ import numpy.typing as npt
 from ...program.graph import ELEMENT_BYTES, Graph, GraphError, Role, Tensor, UnsupportedOperators
 from ...program.index import Access, Affine, Axis
 from ...program.operators import FUNCTIONS, Operator, Value
+from ...program.specified import Specified, specified_in
 from .views import View, whole
 
 MOST_OPERATORS: Final = 50_000
@@ -81,6 +82,7 @@ class Recorder:
         self.leaves: list[object] = []
         self.zeros: set[str] = set()
         self.lines: dict[str, str] = {}
+        self.specified: list[Specified] = []
         self.escaped: TraceError | None = None
         self._constants: dict[tuple[object, ...], View] = {}
         self._depth = 0
@@ -258,7 +260,8 @@ class Recorder:
         self.lines = {final[made.output.tensor]: made.at for made in kept if made.at}
         results = [final.get(t, t) for t in wanted]
         pairs = tuple((name, final[tensor]) for name, tensor in following)
-        return Graph(self.name, tuple(tensors), tuple(operators), tuple(results), pairs).check(), results
+        graph = Graph(self.name, tuple(tensors), tuple(operators), tuple(results), pairs)
+        return replace(graph, specified=tuple(specified_in(graph, self.specified, final))).check(), results
 
     def _stored(self, name: str, view: View, wanted: Sequence[str]) -> str:
         """The tensor that holds a parameter's next value: computed, and no output."""

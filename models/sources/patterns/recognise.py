@@ -35,6 +35,7 @@ import numpy.typing as npt
 from ...program.graph import Graph
 from ...program.index import Access
 from ...program.operators import Operator
+from ...program.specified import with_specified
 from ..building.flat import used
 from . import attention as pattern_attention
 from . import attention_masks as pattern_attention_masks
@@ -108,7 +109,8 @@ def _with_names(graph: Graph, names: Mapping[str, str]) -> Graph:
         replace(op, name=names.get(op.name, op.name), inputs=tuple(map(access, op.inputs)), output=access(op.output))
         for op in graph.operators
     )
-    return replace(graph, tensors=tensors, operators=operators).check()
+    renamed = replace(graph, tensors=tensors, operators=operators, specified=())
+    return with_specified(renamed, graph, names).check()
 
 
 ATTENTION: Final[Mapping[str, Callable[[View, Operator], Operator | None]]] = MappingProxyType(

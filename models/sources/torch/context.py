@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ...program.graph import Graph, GraphError
 from ...program.index import Access, Affine, Axis
 from ...program.operators import Value
+from ...program.specified import Specified
 from ..building.builder import Builder
 from ..building.digits import Digits
 from ..building.exact import INTEGERS, as_real, wrap_number
@@ -140,7 +141,7 @@ class Context(Flat):
     `permutations`: values that hold every position once; `ascending`: tensors in order; `counted`: numbers per integer,
     or their running sums -> the integers; `pieces`: (dimension, parts first to last) of what is written part by part.
     `noise`: random numbers, even in [0, 1), -> what was added to them (`noise`); `drawn`: inputs that stand for random
-    numbers, in words.
+    numbers, in words.  `specified`: uses of operators that the user specified.
     """
 
     g: Builder
@@ -169,6 +170,7 @@ class Context(Flat):
     shared: dict[tuple[tuple[int, ...], str, bytes], str] = field(default_factory=dict)
     casts: dict[tuple[str, str], str] = field(default_factory=dict)
     spans: dict[str, Interval] = field(default_factory=dict)
+    specified: list[Specified] = field(default_factory=list)
 
     def name(self, node: Named, part: str = "") -> str:
         """Names follow the modules: `encoder.layer.0.query`, `encoder.layer.0.query.bias_add`."""

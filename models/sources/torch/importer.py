@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from ...program.graph import Graph, GraphError
 from ...program.index import Axis, Combine, access
 from ...program.operators import Operator
+from ...program.specified import with_specified
 from ..building.attention import with_fused_gradients
 from ..building.builder import Builder
 from ..building.digits import split_digits
@@ -62,6 +63,7 @@ from .outputs import LOSS, loss_among, output_names, rename_tensor
 from .program import Program, load_program, made_by, saved_module
 from .reader import ALIASES, Reader
 from .refused import Refused
+from .specified import handler_of
 from .stopped import mark_gradient
 from .train_step import whole_step
 from .unreadable import unreadable
@@ -207,10 +209,11 @@ def convert(program: Program, places: Places | None = None) -> Imported:
         if loss is not None and len(wanted) > 1:
             flat = rename_tensor(flat, loss, LOSS)
             context.where.update({LOSS: context.where[loss]} if loss in context.where else {})
-        flat = without_sorting(used(flat).check())
+        flat = without_sorting(used(replace(flat, specified=tuple(context.specified))).check())
         digits = split_digits(flat if places is None else with_slots(flat, places))
         found = recognise(reroll_loops(digits.graph), context.contents, program.attention)
-        graph = _frozen(check_extents(found.graph), _untrained(exported))
+        graph = with_specified(found.graph, digits.graph, found.renamed)
+        graph = _frozen(check_extents(graph), _untrained(exported))
     except GraphError as e:
         raise TorchError(program.name, str(e)) from None
     kept, held = {op.name for op in graph.operators}, {t.name for t in graph.tensors}
@@ -372,6 +375,7 @@ def _convert(c: Context, reader: Reader, folder: Folder) -> None:
         kind = ALIASES.get(node.kind, node.kind).removeprefix("aten.").partition(".")[0]
         place = f"{node.path}.{node.name}" if node.path else node.name
         handler = HANDLERS.get(kind) if ALIASES.get(node.kind, node.kind).startswith("aten.") else None
+        handler = handler or handler_of(node.kind)
         if node.kind.startswith("aten.") and complex_numbers.is_complex(c, node):
             handler = _complex
         if handler is None:

@@ -88,7 +88,10 @@ def original_of(
         y = found[output]
         if not y.requires_grad:
             raise Undefined("the output depends on no weight")
-        slopes = torch.autograd.grad((y * _tensor(weights, y)).sum(), leaves, allow_unused=True)
+        try:
+            slopes = torch.autograd.grad((y * _tensor(weights, y)).sum(), leaves, allow_unused=True)
+        except RuntimeError as error:  # an operator of the user's own without a gradient; the graph has one
+            raise Undefined(f"PyTorch has no gradient of it: {str(error)[:200]}") from error
         return {n: _array(g) for n, g in zip(names, slopes, strict=True) if g is not None}
 
     return Original(

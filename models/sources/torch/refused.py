@@ -74,6 +74,8 @@ class Refused:
 
     def nearest(self, kind: str) -> str:
         """How to write it otherwise; empty if nothing is near."""
+        if not kind.startswith("aten."):
+            return "its specification in index notation, --operator FILE"
         short = kind.partition(".")[2].partition(".")[0]
         found = get_close_matches(short, self.supported, 1, 0.8)
         return NEAREST.get(short, f"aten.{found[0]}" if found else "")

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from ...program.graph import Graph, GraphError, Role, Tensor, UnsupportedOperators
 from ...program.index import access
 from ...program.operators import Operator
+from ...program.specified import with_specified
 from .. import precision as precisions
 from .backward import Backward
 from .clipping import clip_gradients, total_of_squares
@@ -88,7 +89,7 @@ def build_step(
         raise GraphError(f"graph {graph.name!r}", f"--precision: {error}") from None
     if types is not None:
         whole = precisions.mixed_precision(whole, types)
-    forward = replace(whole, operators=tuple(needed_operators(whole.operators, [scalar])))
+    forward = replace(whole, operators=tuple(needed_operators(whole.operators, [scalar])), specified=())
     live = {op.output.tensor for op in forward.operators}
     forward = replace(forward, tensors=tuple(t for t in whole.tensors if t.role is not Role.VALUE or t.name in live))
     forward = with_kept_carries(forward).check()
@@ -145,6 +146,7 @@ def build_step(
     name = f"{graph.name}+{optimizer}" + (f"+recompute({','.join(chosen_blocks)})" if chosen_blocks else "")
     name += "" if precision is None else f"+{precision}"
     step = Graph(name, tuple(tensors.values()), tuple(scheduled), (scalar,), state).check()
+    step = with_specified(step, graph)
     chosen = {w for w, _ in trained}
     constant = tuple(t.name for t in graph.tensors if t.role is Role.PARAMETER and t.name not in chosen)
     part_of = {op.name: ("F", i) for i, op in enumerate(forward.operators)}

@@ -33,6 +33,7 @@ from .....models.rewrites.instances import draw_instances
 from .....models.rewrites.ops import RankError, meaning
 from .....models.rewrites.rule import Equal, Node, Substitution, holds
 from .....models.rewrites.shards import IllTyped, TensorType
+from .....models.rewrites.specified_rows import SPECIFIED, STATEMENT, sums_of_statement
 from .....proofs.joint.books import Book
 from .....proofs.rewrites.plain import backwards, plain_rules
 from .growing import Addition, Growing
@@ -105,7 +106,9 @@ def _sums(nodes: Sequence[Node], wire: int) -> int:
     """Sums that a wire has, written out."""
     if wire < 0:
         return 0
-    return SUMS.get(nodes[wire].operator, 0) + sum(_sums(nodes, w) for w in nodes[wire].inputs)
+    n = nodes[wire]
+    own = sums_of_statement(str(n.parameter(STATEMENT))) if n.operator == SPECIFIED else SUMS.get(n.operator, 0)
+    return own + sum(_sums(nodes, w) for w in n.inputs)
 
 
 @cache

@@ -38,6 +38,7 @@ from .....models.rewrites.index_expressions import (
 )
 from .....models.rewrites.nodes import Node
 from .....models.rewrites.polynomial import Poly
+from .....models.rewrites.specified_rows import SPECIFIED, STATEMENT, function_of_statement
 
 Attributes = tuple[tuple[str, Value], ...]
 
@@ -73,6 +74,8 @@ def function_of(n: Node) -> str | None:
     """The function of graphs that an operator of a rule is; None for one that is not written."""
     if activation(n) is not None:
         return FUSED if FUNCTIONS.get(n.operator) == "product" else None
+    if n.operator == SPECIFIED:
+        return function_of_statement(str(n.parameter(STATEMENT)))
     return FUNCTIONS.get(n.operator)
 
 
@@ -128,6 +131,9 @@ def operator_of(
             attributes["rows"] = "r"
         case _:
             summed, reads = _summed(body, operands, taps=n.operator in (*POOLS, "conv"))
+            if n.operator == SPECIFIED:
+                taps = {v for r in reads or () for p in r.index if len(p.names) > 1 for v in p.names}
+                summed = [replace(a, splittable=a.name not in taps) for a in summed]
     if reads is None or (function == FUSED and not summed):
         return None
     if function == FUSED:

@@ -1,0 +1,1 @@
+"""Checks that graphs compute what their users specified of operators of their own."""
