@@ -106,6 +106,30 @@ def arrays(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, np.nd
     return {name: rng.standard_normal(shape) for name, shape in shapes.items()}
 
 
+def test_no_option_of_a_step_drops_the_formula_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another precision keeps it, and overlap; micro-batches read rows of its tensors, and it is said."""
+    monkeypatch.chdir(tmp_path)
+    Path("own.toml").write_text(
+        'name = "own"\nformula = "y[b, i] = sum j: x[b, i + j - 1] * w[j]"\noutside = "zero"\n'
+        '[operands]\nx = ["b", "t"]\nw = ["j"]\n[sizes]\ni = "t"\n'
+    )
+    Path("model.py").write_text(
+        "import shardproof\nfrom shardproof import float32, parameter\nown = shardproof.operator('own.toml')\n"
+        "def f(x: float32[8, 16], w: parameter(3, dtype='float32'), v: parameter(16, 4, dtype='float32')):\n"
+        "    return own(x, w) @ v\n"
+    )
+    line = ["plan", "model.py:f", "--machine", "localhost:2", "--train", "sgd", "--work-limit", "1M", "-o", "p.spz"]
+    for more in (["--precision", "bf16-mixed"], ["--precision", "bf16-master"], ["--overlap"]):
+        assert run([*line, "--force", *more]) in (0, 5)
+        assert "not compared" not in capsys.readouterr().out
+        assert run(["check", "p.spz"]) == 0
+        assert "Specified    proved" in capsys.readouterr().out, more
+    assert run([*line, "--force", "--micro-batch", "2"]) in (0, 5)
+    assert "note: own: its formula is not compared in a step of micro-batches" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("data", ALL, ids=lambda d: str(d["name"]))
 def test_from_a_specification_to_a_checked_plan_on_ranks(
     data: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -72,6 +73,9 @@ from .search_options import (
 )
 from .submeshes import run_submeshes
 
+NOT_OF_PARTS: Final = "its formula is not compared in a step of micro-batches, which reads rows of its tensors"
+"""Said of operators of the user's."""
+
 
 @dataclass(frozen=True)
 class PlanOptions:
@@ -128,6 +132,9 @@ class PlanOptions:
         )
         machine, shared = with_shared_links(load_machine(self.machine))
         notes.extend(shared)
+        if self.micro_batch != "1":
+            names = sorted({use.name for use in graph.specified})
+            notes.extend(f"{name}: {NOT_OF_PARTS}" for name in names)
         return PlanRequest(
             graph,
             machine,

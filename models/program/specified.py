@@ -84,17 +84,14 @@ def specified_in(graph: Graph, uses: Sequence[Specified], names: Mapping[str, st
 
 
 def with_specified(graph: Graph, old: Graph, renamed: Mapping[str, str] | None = None) -> Graph:
-    """`graph`, made from `old`, with what was specified of tensors that both have alike; `renamed`: names that
-    changed.
+    """`graph`, made from `old`, with what was specified of tensors that both have in one shape; `renamed`: names that
+    changed.  Element types may be others: what is specified is over the real numbers.
     """
     names = renamed or {}
 
     def alike(use: Specified) -> bool:
         pairs = [(old.tensor(p.tensor), names.get(p.tensor, p.tensor)) for p in use.places]
-        return all(
-            graph.holds(new) and (t.shape, t.dtype) == (graph.tensor(new).shape, graph.tensor(new).dtype)
-            for t, new in pairs
-        )
+        return all(graph.holds(new) and t.shape == graph.tensor(new).shape for t, new in pairs)
 
     kept = tuple(specified_in(graph, [use for use in old.specified if alike(use)], names))
     return replace(graph, specified=kept) if kept != graph.specified else graph
