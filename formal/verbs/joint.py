@@ -80,18 +80,21 @@ def run_joint(
     if plain is not None:
         say(*_plain_lines(found, plain, cost, published.checked))
     if request.memory is not None:
-        room = bytes_text(peak(found.planning, answer))
-        say(f"memory: {room} of {bytes_text(request.memory)} on the fullest device, by the rows of all programs")
+        say(_memory_line(found, request.memory))
     if bars := scaled_words(machine):
         say(bars)
     if gained is not None and not request.rewrites.none:
         say("rewritten:", *lines(gained))
-    say(f"space {problem.space}; assumptions: {short_flags(problem.assumptions)}")
-    say(rounding_text(problem))
-    say(f"identity {published.identity}")
-    say(f"wrote {output} ({published.size} bytes) in {clock.words()}", *published.advice)
-    say(next_commands(str(output)))
+    say(f"space {problem.space}; assumptions: {short_flags(problem.assumptions)}", rounding_text(problem))
+    say(f"identity {published.identity}", f"wrote {output} ({published.size} bytes) in {clock.words()}")
+    say(*published.advice, next_commands(str(output)))
     return code
+
+
+def _memory_line(found: Joint, limit: int) -> str:
+    """What the fullest device holds of its limit."""
+    room = bytes_text(peak(found.planning, found.answer))
+    return f"memory: {room} of {bytes_text(limit)} on the fullest device, by the rows of all programs"
 
 
 def _programs_json(request: PlanRequest, found: Joint) -> dict[str, object]:

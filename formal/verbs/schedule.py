@@ -182,10 +182,7 @@ def _published_json(published: Published, answer: Answer, limit: TimeLimit) -> d
         "identity": published.identity,
         "certificate": None if published.path is None else str(published.path),
         **published.to_json(),
-        "seconds": round(limit.elapsed_s, 3),
-        "processor_seconds": round(limit.processor_s, 3),
-        "phases": limit.phase_seconds(),
-        "work": limit.work,
+        **limit.to_json(),
     }
 
 

@@ -106,13 +106,8 @@ def solve_command(
         published = publisher.publish(output, write_certificate(None, answer.certificate), problem)
     code, status = outcome(published, allowed)
     if as_json:
-        emit(
-            {
-                **document(status, published, problem, allowed, clock, (problem_file,)),
-                "solution": list(answer.solution),
-                **asked_json(answer),
-            }
-        )
+        told = document(status, published, problem, allowed, clock, (problem_file,))
+        emit({**told, "solution": list(answer.solution), **asked_json(answer)})
         return code
     say(f"{problem.name}: {len(problem.vertices)} vertices, {len(problem.edges)} edges")
     say(sentence(published, problem), *asked_lines(answer, problem))
