@@ -1,5 +1,12 @@
 """Models of plain PyTorch, as text, and machines on which splitting them pays; made up for the tests of exporters."""
 
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from shardproof.backends.export.layers import every_layer
+
 MLP = """
 import torch
 from torch import nn
@@ -119,3 +126,14 @@ bool = "2 Gflop/s"
 "level.gpu" = "made up"
 "device_class.core" = "made up"
 """
+
+
+def plan_data(text: str) -> dict[str, Any]:
+    """What an exported file says of its plan, every layer written out; nothing of the file runs."""
+    made = {
+        node.target.id: node.value
+        for node in ast.parse(text).body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None
+    }
+    said: dict[str, Any] = ast.literal_eval(made["LAYOUTS"])
+    return said if ast.unparse(made["PLAN"]) == "LAYOUTS" else every_layer(said)

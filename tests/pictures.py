@@ -10,11 +10,15 @@ resharding       boxes before and after, and the collective that `models.communi
 proof-tree       the records of a certificate and the bound that the checker finds for each
 bound            bound and best solution, every time the search says them
 schedule         the tasks of a pipelined plan on the streams of its certificate
+parts            five small plans of one kind of file each: their members, sorted by what part of a plan they are
 """
 
 from __future__ import annotations
 
+import re
 import sys
+import tempfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
@@ -329,6 +333,75 @@ def streams(c: Canvas, top: int) -> None:
             c.text(x + w / 2, top + 41 + 44 * n, task.name)
 
 
+PARTS = ("subject", "program", "places", "order", "claim")
+"""The parts of a plan; members of a file belong to one of them."""
+MEMBERS = {
+    "graph": "subject", "machine": "subject", "base": "subject", "joint": "program", "nodes": "program",
+    "plan": "places", "views": "places", "overlap": "order", "pipeline": "order", "schedule": "order",
+    "certificate": "claim", "least": "claim", "leaves": "claim",
+}  # fmt: skip
+ROLES = {
+    "graph": "what runs", "machine": "where it runs", "base": "as the user has it", "joint": "rules, where they apply",
+    "plan": "a placement each", "views": "on submeshes", "overlap": "placements and their order on streams",
+    "pipeline": "stages, placements, micro-batches", "certificate": "no plan is faster", "least": "no step is shorter",
+    "leaves": "bounds of regions",
+}  # fmt: skip
+"""What a member of a file holds."""
+MLP = "mlp-unity:batch=64"
+STEP = "mlp-8192:layers=4,width=64,batch=16"
+ASKED: dict[str, Callable[[], shardproof.Plan]] = {
+    "plan": lambda: shardproof.plan(MLP, "localhost:4", train="sgd", work_limit=5_000_000),
+    "plan --joint": lambda: shardproof.plan(MLP, "localhost:4", train="sgd", joint=True, work_limit=5_000_000),
+    "plan --submeshes": lambda: shardproof.plan(
+        "candle-uno:batch=16,tower=2,layers=1,width=512", "cloud-a100:2x2", views=True, work_limit=5_000_000
+    ),
+    "plan --overlap": lambda: shardproof.plan(MLP, "localhost:4", train="sgd", overlap=True, work_limit=5_000_000),
+    "plan --pipeline 2:2": lambda: shardproof.pipeline(
+        STEP, "localhost:2", train="sgd", stages="2:2", work_limit=5_000_000
+    ),
+}
+
+
+def members_of(plan: shardproof.Plan) -> list[str]:
+    """Members of a plan's file, without endings, each once; what a joint plan's graph is derived from is its subject."""
+    with tempfile.TemporaryDirectory() as folder:
+        plan.save(Path(folder) / "p.spz")
+        with zipfile.ZipFile(Path(folder) / "p.spz") as file:
+            return list(
+                dict.fromkeys(re.split(r"[./]", name)[0] for name in file.namelist() if name != "manifest.json")
+            )
+
+
+def parts() -> Canvas:
+    """What the files of five plans hold, by the part of a plan that it is."""
+    c = Canvas(860, 96 + 70 * len(ASKED), "The parts of a plan, and the members of five plans' files that are them")
+    for k, part in enumerate(PARTS):
+        c.text(253 + 132 * k, 34, part, "ink bold")
+    words = ("asked about", "rewritten, or not", "on which devices", "when", "what is proved")
+    for k, line in enumerate(words):
+        c.text(253 + 132 * k, 52, line, "soft")
+    for row, (name, made) in enumerate(ASKED.items()):
+        top = 68 + 70 * row
+        c.text(20, top + 36, name, "ink bold", "start")
+        names = members_of(made())
+        held: dict[str, list[str]] = {part: [] for part in PARTS}
+        for member in names:
+            part = "program" if member == "graph" and "base" in names else MEMBERS[member]
+            held[part].append(member)
+        for k, part in enumerate(PARTS):
+            if members := held[part]:
+                wide = part == "order"  # whose member says places, too
+                x, w = (454, 258) if wide else (190 + 132 * k, 126)
+                c.box(x, top, w, 58, "trust" if part == "claim" else "box")
+                c.text(x + w / 2, top + 25, ", ".join(members[:2]))
+                rest = f"and {', '.join(members[2:])}" if members[2:] else ROLES[members[0]]
+                c.text(x + w / 2, top + 44, rest, "soft")
+    c.text(
+        20, c.height - 10, "A cell: members of the file that `plan` writes. Empty: nothing of its own.", "soft", "start"
+    )
+    return c
+
+
 PICTURES: dict[str, Callable[[], Canvas]] = {
     "flow": flow,
     "rooms": rooms,
@@ -337,6 +410,7 @@ PICTURES: dict[str, Callable[[], Canvas]] = {
     "proof-tree": proof_tree,
     "bound": bound,
     "schedule": schedule,
+    "parts": parts,
 }
 
 

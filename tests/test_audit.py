@@ -140,7 +140,10 @@ def test_a_bad_strategy_is_refuted_operator_by_operator(planning: Planning) -> N
 def test_numbers_in_names() -> None:
     assert pattern("layer12.fc1") == "layer*.fc*"
     assert label(["a0.b1", "a2.b1", "a3.b1"]) == "a{0,2..3}.b1"
-    assert label([f"a{i}" for i in (1, 3, 5, 7)]) == "a*"
+    assert label([f"a{i}" for i in (1, 3, 5, 7)]) == "a{1,3,5,7}"
+    assert label([f"a{i}" for i in range(1, 15, 2)]) == "a{7 of 1..13}"
+    assert label([f"h.{i}.q" for i in range(1, 15, 2)]) == "h.{7 of 1..13}.q"
+    assert label(["h.0/w", "h.1/w"]) == "h.0..1/w" and label(["x#2", "x#3"]) == "x#{2..3}"
 
 
 def test_amounts_and_tables() -> None:

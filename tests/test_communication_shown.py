@@ -18,7 +18,7 @@ from test_run import SMALL, draw_choices
 from shardproof.__main__ import run
 from shardproof.backends.lowering.movements import beside, render, table, total
 from shardproof.backends.lowering.traffic import traffic
-from shardproof.backends.verbs import run as cli
+from shardproof.backends.verbs import placed as cli
 from shardproof.models.communication.choices import iteration_box, output_layout
 from shardproof.models.sources.zoo import build
 from shardproof.proofs.plan.bundle import read_plan, write_plan

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import notebooks
 import pytest
 
 import shardproof
@@ -58,3 +60,23 @@ def test_a_training_script() -> None:
 def test_the_page_names_every_example() -> None:
     page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert all(p.name in page or p.is_dir() for p in EXAMPLES.iterdir() if p.name != "README.md")
+
+
+@pytest.mark.parametrize("path", notebooks.NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_shows_what_its_file_holds(path: Path) -> None:
+    """Identities depend on the versions that took part, and are left out."""
+    stored, now = (re.sub(r"\b[0-9a-f]{12,64}\b", "#", text) for text in (path.read_text("utf-8"), run_again(path)))
+    assert now == stored, "run: python tests/notebooks.py write"
+    assert now.count('"outputs": [\n') >= 3, "cells show something"
+
+
+def run_again(path: Path) -> str:
+    return notebooks.text(notebooks.executed(path))
+
+
+def test_a_cell_of_a_notebook(tmp_path: Path) -> None:
+    source = ["print(1)\n", "!echo two && false\n", "1 + 2"]
+    cell = {"cell_type": "code", "id": "a", "metadata": {}, "source": source, "outputs": [], "execution_count": None}
+    (tmp_path / "x.ipynb").write_text(notebooks.text({"cells": [cell]}))
+    stream, result = notebooks.executed(tmp_path / "x.ipynb")["cells"][0]["outputs"]
+    assert "".join(stream["text"]) == "1\ntwo\nexit status 1\n" and result["data"] == {"text/plain": ["3"]}

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from export_cases import plan_data
 
 from shardproof.__main__ import cli
 from shardproof.backends.export.dtensor import export_dtensor
@@ -104,8 +105,7 @@ def test_the_dtensor_file_is_python_and_says_the_stored_layouts(plan: Plan) -> N
     tree = ast.parse(made.text)
     imported = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
     assert not any(m and m.startswith("shardproof") for m in imported), imported
-    value = next(n.value for n in tree.body if isinstance(n, ast.AnnAssign) and getattr(n.target, "id", "") == "PLAN")
-    data = ast.literal_eval(value)
+    data = plan_data(made.text)
     assert data["identity"] == "ab" * 32
     found = plan_shardings(plan.graph, plan.machine.hierarchy, [v.name for v in plan.machine.levels], plan.choices)
     for name, entry in data["parameters"].items():

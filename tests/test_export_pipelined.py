@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from export_cases import MACHINE, TRANSFORMER
+from export_cases import MACHINE, TRANSFORMER, plan_data
 from test_pipeline_run import plan_of
 
 import shardproof
@@ -32,9 +32,7 @@ HERE = Path(__file__).parent
 def names_of(machine: str) -> tuple[PipelineCertificate, dict[str, Any], str]:
     c = plan_of(machine)
     text = export_pipeline(c, "f" * 64).text
-    found: dict[str, Any] = {}
-    exec("from typing import Any\n" + text[text.index("PLAN: ") :], found)  # noqa: S102
-    return c, found["PLAN"], text
+    return c, plan_data(text), text
 
 
 @pytest.mark.parametrize("machine", ["2x2", "4x1"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import json
 import os
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from export_cases import plan_data
 from exported_programs import (
     ATTENTION,
     BLOCKS,
@@ -175,11 +175,6 @@ def test_blocks_that_are_no_modules_or_half_kept_are_refused() -> None:
     assert "block 'add_0' has no parameters" in dict(recipe(renamed).refused)["recomputation"]
 
 
-def document(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = ast.literal_eval(text[text.rindex("PLAN: dict[str, Any] = ") + 23 :])
-    return found
-
-
 def test_layouts_alone_are_said_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = shardproof.plan("mlp-unity", "localhost:2", batch=16, train="lion")
     plan.save(tmp_path / "p.spz")
@@ -191,7 +186,7 @@ def test_layouts_alone_are_said_everywhere(tmp_path: Path, capsys: pytest.Captur
     assert "layouts only: what else the plan says is not in the dtensor file" in shown and "optimizer: lion" in shown
     text = (tmp_path / "x.py").read_text()
     assert "LAYOUTS ONLY.  The job has to do what else the plan says:" in text and "    optimizer        lion" in text
-    assert document(text)["program"] is None and document(text)["left_out"][3][0] == "optimizer"
+    assert plan_data(text)["program"] is None and plan_data(text)["left_out"][3][0] == "optimizer"
     told = CliRunner().invoke(
         cli, [*words, "--layouts-only", "--force", "--json"], standalone_mode=False, obj=FrontDoor()
     )
@@ -219,7 +214,7 @@ def test_half_gradients_that_are_clipped_add_up_in_float32() -> None:
 def test_a_plan_without_training_leaves_nothing_out() -> None:
     plan = shardproof.plan("mlp-unity", "localhost:2", batch=16)
     made = export_dtensor(plan.bundle, "0" * 64)
-    assert made.done == made.left_out == () and document(made.text)["program"] is None
+    assert made.done == made.left_out == () and plan_data(made.text)["program"] is None
 
 
 def test_what_a_plan_says_is_read_from_its_graph_not_its_name() -> None:
@@ -332,7 +327,7 @@ def test_what_will_run_whole_is_foretold(tmp_path: Path) -> None:
     plan = shardproof.plan(module, str(tmp_path / "m.toml"), inputs=inputs, train="adam", space_name="one-per-level")
     made = export_dtensor(plan.bundle, plan.identity)
     assert [(w.function, w.bytes) for w in made.whole] == [("attention", 4 * 4 * 16 * 32 * 4)]
-    assert document(made.text)["runs_whole"] == [["scaled_dot_product_attention", "attention", 32768]]
+    assert plan_data(made.text)["runs_whole"] == [["scaled_dot_product_attention", "attention", 32768]]
     assert "run on whole tensors on every rank" in made.text
     found = shardproof.torch.verify(plan, *ten.causal())
     assert dict(found.whole) == {"scaled_dot_product_attention": 1}

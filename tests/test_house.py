@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 from graphlib import CycleError
 from pathlib import Path
 
+import function_sizes
 import house
 import pytest
 
@@ -65,3 +67,24 @@ def test_no_module_is_longer_than_450_lines() -> None:
     long = {p: n for p in Path(house.ROOT).glob("*.py") if (n := len(p.read_text(encoding="utf-8").splitlines())) > 450}
     long |= {p: n for m, p in house.modules().items() if (n := house.lines([m])) > 450}
     assert not long, "a file is one concept"
+
+
+def test_functions_fit_on_a_screen() -> None:
+    """The list of those that do not only gets shorter: `python tests/function_sizes.py write`."""
+    now, allowed = function_sizes.large_functions(), function_sizes.listed()
+    new = {at: size for at, size in now.items() if at not in allowed}
+    assert not new, "a function is one step: at most 60 lines and 8 parameters; split it along its concepts"
+    larger = {at: size for at, size in now.items() if size[0] > allowed[at][0] or size[1] > allowed[at][1]}
+    assert not larger, "split it, in place of another line"
+    assert not set(allowed) - set(now), "it is short now: python tests/function_sizes.py write"
+    assert len(allowed) <= MOST_LARGE
+
+
+def test_a_long_function_is_found() -> None:
+    source = "def f(a, b, *, c):\n" + "    a += b\n" * 3 + "\nclass C:\n    async def g(self, x): pass\n"
+    found = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    assert [(n.name, function_sizes.parameters_of(n)) for n in found] == [("f", 3), ("g", 1)]
+
+
+MOST_LARGE = 135
+"""Functions in the list when it was last shortened."""

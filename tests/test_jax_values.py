@@ -224,9 +224,7 @@ def test_the_fuzzer_goes_on_behind_a_program_that_kills_xla() -> None:
 
 
 def test_a_process_that_xla_ends_leaves_a_line() -> None:
-    program = (
-        "import os, signal\nfrom shardproof.models.sources.jax.original import watched\nwith watched('net'):\n    {}\n"
-    )
+    program = "import os, signal\nfrom shardproof.models.sources.jax.original import explain_death\nwith explain_death('net'):\n    {}\n"
 
     def told(line: str) -> tuple[int, str]:
         words = [sys.executable, "-c", program.format(line)]

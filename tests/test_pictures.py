@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TEXT = "{http://www.w3.org/2000/svg}text"
 
 
-SLOW = {"schedule"}
-"""Two plans are made for it."""
+SLOW = {"parts", "schedule"}
+"""Plans are made for them."""
 
 
 @pytest.mark.parametrize(

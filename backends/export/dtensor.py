@@ -16,7 +16,6 @@ torch alone.
 
 from __future__ import annotations
 
-import pprint
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -27,7 +26,9 @@ from ...models.layout.sharding import Sharding, ShardingError, unfold
 from ...models.program.graph import Graph, Role
 from ...models.program.operators import Operator
 from ...proofs.plan.bundle import Plan
-from .exported import Exported, Parts, Whole, in_docstring, left_text, parts_text, refuse_parts
+from .exported import Exported, Parts, Whole, in_docstring, left_text, module_text, parts_text, refuse_parts
+from .layers import NOTATION, plan_texts
+from .layers import RUNTIME as LAYERS
 from .modules import TensorPlace, is_weight, micro_batches, module_layouts, moments
 from .recipe import TORCH, Recipe, batch_cut, half_inputs, recipe
 from .whole import runs_whole, whole_text
@@ -230,7 +231,7 @@ def held_document(held: TensorPlace | None) -> object:
 def _file(
     plan: Plan, data: dict[str, object], identity: str, done: Parts, left: Parts, whole: tuple[Whole, ...]
 ) -> str:
-    runtime = "\n\n".join(body(path) for path in RUNTIME)
+    runtime = "\n\n".join(module_text(path) for path in (*RUNTIME, LAYERS))
     said, where = in_docstring(plan.graph.name), in_docstring(plan.machine.name)
     trained = bool(plan.graph.state)
     head = (
@@ -248,7 +249,8 @@ def _file(
         + (parts_text("The job computes as planned, and raises where it does not", done) + "\n\n" if done else "")
         + (left_text("The job", left) + "\n" if left else "")
         + (whole_text(whole) + "\n\n" if whole else "")
-        + 'It needs torch alone.  `PLAN` names every layout, and those that DTensor cannot say.\n"""\n'
+        + "It needs torch alone.  `LAYOUTS` names every layout, and those that DTensor cannot say.\n"
+        + f'{NOTATION}\n"""\n'
     )
     tail = '''
 
@@ -277,8 +279,8 @@ def train_step(
     """One step as planned: micro-batches, loss, optimizer.  Returned: the loss of the whole batch."""
     return plan_step(PLAN, module, steps, inputs, named, target)
 '''
-    plan_text = "PLAN: dict[str, Any] = " + pprint.pformat(data, width=118, sort_dicts=False, compact=True)
-    return f"{head}from __future__ import annotations\n{runtime.rstrip()}\n{tail}\n\n{plan_text}\n"
+    layouts, plan_text = plan_texts(data)
+    return f"{head}from __future__ import annotations\n\n{layouts}\n\n{runtime.rstrip()}\n{tail}\n\n{plan_text}\n"
 
 
 def _usage(data: dict[str, object]) -> str:
@@ -301,10 +303,3 @@ def _parts(plan: Plan) -> str:
             "parts of the batch, one after another, with the loss divided by the whole batch; gradients add up.\n\n"
         )
     )
-
-
-def body(path: Path) -> str:
-    """The text of a module after its docstring, without what it takes from its neighbours here."""
-    text = path.read_text(encoding="utf-8")
-    lines = text[text.index("from __future__") :].splitlines()
-    return "\n".join(v for v in lines if not v.startswith(("from __future__", "from ."))).strip()

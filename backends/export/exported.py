@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from ...models.communication.shardings import NotASharding
@@ -51,6 +52,13 @@ def in_docstring(name: str) -> str:
     ('llama', 6)
     """
     return json.dumps(name)[1:-1]
+
+
+def module_text(path: Path) -> str:
+    """The text of a module after its docstring, without what it takes from its neighbours here."""
+    text = path.read_text(encoding="utf-8")
+    lines = text[text.index("from __future__") :].splitlines()
+    return "\n".join(v for v in lines if not v.startswith(("from __future__", "from ."))).strip()
 
 
 def refuse_parts(target: str, refused: Parts, layouts_only: bool) -> None:

@@ -18,7 +18,6 @@ does these (`LEFT_OUT`).
 
 from __future__ import annotations
 
-import pprint
 from contextlib import suppress
 
 from ...models.communication.shardings import NotASharding, plan_shardings
@@ -29,7 +28,9 @@ from ...models.layout.targets.jax import specification
 from ...models.layout.targets.shardy import mesh_text, sharding_text
 from ...models.program.graph import Graph, Role
 from ...proofs.plan.bundle import Plan
-from .exported import Exported, Parts, in_docstring, left_text, refuse_parts
+from .exported import Exported, Parts, in_docstring, left_text, module_text, refuse_parts
+from .layers import NOTATION, layers_text
+from .layers import RUNTIME as LAYERS
 from .recipe import recipe
 
 _FUNCTIONS = '''
@@ -89,12 +90,14 @@ def export_jax(plan: Plan, identity: str, layouts_only: bool = False, beside: Pa
         f"{in_docstring(plan.machine.name)}) for JAX, "
         "written by shardproof.\n\nArrays of parameters have the shapes of the model; results those of the plan's "
         "operators.  It needs jax and numpy.\n"
+        + NOTATION
+        + "\n"
         + left_text("The function that is jitted", left)
-        + '"""\n\nimport jax\nimport numpy as np\n'
-        "from jax.sharding import Mesh, NamedSharding, PartitionSpec\n\n"
+        + '"""\n\nfrom __future__ import annotations\n\nimport jax\nimport numpy as np\n'
+        "from jax.sharding import Mesh, NamedSharding, PartitionSpec\n\n" + module_text(LAYERS) + "\n\n\n"
     )
     body = "".join(
-        f"{word} = {pprint.pformat(value, width=118, sort_dicts=False, compact=True)}\n\n"
+        f"{word} = {layers_text(value)}\n\n"
         for word, value in (
             ("IDENTITY", identity),
             ("MESH", [list(pair) for pair in mesh]),

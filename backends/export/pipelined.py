@@ -10,7 +10,6 @@ Layouts of a stage are those of a micro-batch on its part of the machine.  What 
 
 from __future__ import annotations
 
-import pprint
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -28,9 +27,11 @@ from ...models.schedules.actions import action_rows
 from ...models.schedules.pipeline import Pipeline
 from ...models.text import InputError
 from ...proofs.pipelines.certificate import PipelineCertificate
-from .dtensor import RUNTIME, body, held_document, optimizer_document, reasons, refusals
+from .dtensor import RUNTIME, held_document, optimizer_document, reasons, refusals
 from .dtensor import document as stage_document
-from .exported import Exported, Parts, in_docstring, parts_text, refuse_parts
+from .exported import Exported, Parts, in_docstring, module_text, parts_text, refuse_parts
+from .layers import NOTATION, plan_texts
+from .layers import RUNTIME as LAYERS
 from .modules import TensorPlace, is_weight
 from .recipe import LAYOUTS_ONLY, Recipe, recipe
 
@@ -204,7 +205,7 @@ def _early(graph: Graph, tensor: str) -> bool:
 
 
 def _file(c: PipelineCertificate, data: dict[str, object], identity: str, done: Parts, left: Parts) -> str:
-    runtime = "\n\n".join(body(path) for path in (*RUNTIME, STAGES))
+    runtime = "\n\n".join(module_text(path) for path in (*RUNTIME, STAGES, LAYERS))
     said, where = in_docstring(c.graph.name), in_docstring(c.machine.name)
     head = (
         f'"""Stages of plan {identity[:16]} ({said} on {where} '
@@ -220,7 +221,7 @@ def _file(c: PipelineCertificate, data: dict[str, object], identity: str, done: 
         + "\n\n"
         + (parts_text("Not in this file, and the job's to do", left) + "\n\n" if left else "")
         + "Gradients are means over the micro-batches (`scale_grads` of torch's schedules).  It needs torch alone.\n"
-        '`PLAN` names every layout, the schedule, and what DTensor cannot say.\n"""\n'
+        f'`LAYOUTS` names every layout, the schedule, and what DTensor cannot say.\n{NOTATION}\n"""\n'
     )
     tail = '''
 
@@ -247,5 +248,5 @@ def make_optimizer(
     """The plan's optimizer of the stage's parameters, whose moments lie as planned."""
     return stage_optimizer(stage, kind, options)
 '''
-    plan_text = "PLAN: dict[str, Any] = " + pprint.pformat(data, width=118, sort_dicts=False, compact=True)
-    return f"{head}from __future__ import annotations\n{runtime.rstrip()}\n{tail}\n\n{plan_text}\n"
+    layouts, plan_text = plan_texts(data)
+    return f"{head}from __future__ import annotations\n\n{layouts}\n\n{runtime.rstrip()}\n{tail}\n\n{plan_text}\n"

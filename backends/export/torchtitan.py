@@ -13,7 +13,6 @@ Torch keeps matrices of linear layers as (out, in), the plan as (in, out), of se
 
 from __future__ import annotations
 
-import pprint
 import re
 from math import prod
 from pathlib import Path
@@ -22,8 +21,10 @@ from typing import Final
 from ...models.program.graph import Graph, Role
 from ...models.text import InputError
 from ...proofs.publishing.publisher import Nearest
-from .exported import in_docstring, parts_text
+from .exported import in_docstring, module_text, parts_text
 from .flags import left_to_settings, torchtitan_toml
+from .layers import RUNTIME as LAYERS
+from .layers import layers_text
 
 RUNTIME: Final = Path(__file__).with_name("torchtitan_runtime.py")
 _NAMES: Final = {
@@ -56,10 +57,7 @@ def torchtitan_file(found: Nearest, batch: int) -> str:
         "layers": len({n.split(".")[1] for n in names if n.startswith("layers.")}),
         "shapes": names,
     }
-    text = RUNTIME.read_text(encoding="utf-8")
-    body = "\n".join(
-        v for v in text[text.index("from __future__") :].splitlines() if not v.startswith("from __future__")
-    )
+    runtime = "\n\n".join(map(module_text, (RUNTIME, LAYERS)))
     head = (
         f'"""Layout of torchtitan\'s Llama, nearest to plan {found.identity[:16]} ({in_docstring(graph.name)} on '
         f"{in_docstring(found.plan.machine.name)} {'x'.join(map(str, found.plan.machine.hierarchy))}), written by "
@@ -93,9 +91,9 @@ def context(mesh: DeviceMesh, tokens: list[torch.Tensor], tables: list[torch.Ten
     return titan_context(DEGREES, mesh, tokens, tables)
 '''
     config = torchtitan_toml(found, batch).replace("\\", "\\\\").replace('"""', r"\"\"\"")  # names are no code
-    data = pprint.pformat(degrees, width=118, sort_dicts=False, compact=True)
     return (
-        f"{head}from __future__ import annotations\n{body.rstrip()}\n{tail}\n\nDEGREES: dict[str, Any] = {data}\n\n"
+        f"{head}from __future__ import annotations\n{runtime}\n{tail}\n\n"
+        f"DEGREES: dict[str, Any] = {layers_text(degrees)}\n\n"
         f'CONFIG = """\n{config}"""\n'
     )
 

@@ -198,35 +198,10 @@ def export_command(
         identity, made = found.identity, layouts_text(found, target, layouts_only)
     write_file(output, made.text.encode())
     if as_json:
-        emit(
-            {
-                "plan": str(plan_file),
-                "identity": identity,
-                "target": target,
-                "file": str(output),
-                "mesh": [list(pair) for pair in made.mesh],
-                "said": made.said,
-                "refused": [[r.place, r.tensor, r.reason] for r in made.refused],
-                **parts_json(made),
-                **({} if again is None else _price(again)),
-            }
-        )
+        about = {"plan": str(plan_file), "identity": identity, "target": target, "file": str(output)}
+        emit({**about, **_layouts_json(made), **({} if again is None else _price(again))})
         return Exit.DONE
-    mesh = " x ".join(f"{name} {size}" for name, size in made.mesh)
-    say(f"{found.held.graph.name}: {made.said} layouts over the mesh {mesh}")
-    slices = [r for r in made.refused if r.reason.startswith("slice:")]
-    others = [r for r in made.refused if not r.reason.startswith("slice:")]
-    if slices:
-        say(f"{len(slices)} layouts are parts of a tensor, taken where they lie")
-    if others:
-        say(f"{len(others)} layouts are not what {target} can say; it will move what the plan does not:")
-        say(*(f"  {r.place}: {r.reason}" for r in others[:NAMED]))
-        if len(others) > NAMED:
-            kinds = Counter(r.place.split(" ")[0] for r in others[NAMED:])
-            say(f"  and {', '.join(f'{n} of kind {kind}' for kind, n in sorted(kinds.items()))} (all in the file)")
-        if again is None:
-            say(f"--resolve plans again within what {target} can say, and proves what that costs")
-    say(*said_parts(made.done, made.left_out, target), *said_whole(made.whole))
+    say(*_layout_lines(found.held.graph.name, made, target, again is not None))
     if again is not None:
         say(_certificates(again), again.words)
         if resolved is not None:
@@ -264,6 +239,36 @@ def _problem(made: Encoded, path: Path, target: str, output: Path, as_json: bool
             first, own = f"shardproof export {own} --to json -o PROBLEM.json; ", "PROBLEM.json"
         say(f"next, with what a solver answers: {first}shardproof solve {own} --known ANSWER")
     return Exit.DONE
+
+
+def _layouts_json(made: Exported) -> dict[str, object]:
+    """Layouts that the target says, and those that it does not."""
+    return {
+        "mesh": [list(pair) for pair in made.mesh],
+        "said": made.said,
+        "refused": [[r.place, r.tensor, r.reason] for r in made.refused],
+        **parts_json(made),
+    }
+
+
+def _layout_lines(name: str, made: Exported, target: str, resolved: bool) -> list[str]:
+    """The same for a terminal; `resolved`: of a plan that is within what the target says."""
+    mesh = " x ".join(f"{name} {size}" for name, size in made.mesh)
+    out = [f"{name}: {made.said} layouts over the mesh {mesh}"]
+    slices = [r for r in made.refused if r.reason.startswith("slice:")]
+    others = [r for r in made.refused if not r.reason.startswith("slice:")]
+    if slices:
+        out.append(f"{len(slices)} layouts are parts of a tensor, taken where they lie")
+    if others:
+        out.append(f"{len(others)} layouts are not what {target} can say; it will move what the plan does not:")
+        out += [f"  {r.place}: {r.reason}" for r in others[:NAMED]]
+        if len(others) > NAMED:
+            kinds = Counter(r.place.split(" ")[0] for r in others[NAMED:])
+            more = ", ".join(f"{n} of kind {kind}" for kind, n in sorted(kinds.items()))
+            out.append(f"  and {more} (all in the file)")
+        if not resolved:
+            out.append(f"--resolve plans again within what {target} can say, and proves what that costs")
+    return [*out, *said_parts(made.done, made.left_out, target), *said_whole(made.whole)]
 
 
 def _programs(publisher: Publisher, path: Path, target: str, output: Path, as_json: bool) -> int:

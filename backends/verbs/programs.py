@@ -25,6 +25,9 @@ from ..execution.collective_programs import WARM_UP, Outcome, run_mpi, run_virtu
 from ..execution.interpreter import RankError
 from ..execution.launch import LaunchError
 
+Row = tuple[Chosen, int, Outcome, Outcome]
+"""A program, the bytes that were summed, what came of it, and of one plain all-reduce."""
+
 MOST_BYTES = 1 << 20
 """Drawn on a device unless more is asked for: what a program is priced for may be gigabytes."""
 
@@ -61,16 +64,8 @@ def run_programs(path: Path, certificate: ReductionCertificate, published: Publi
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     devices = devices_of(programs[0])
-    if asked.ranks != devices:
-        raise InputError(
-            f"{path}: the program is for {devices} devices, -n asks for {asked.ranks} ranks; run it with -n {devices}"
-        )
-    if (asked.payload or 0) * devices > MOST_DATA:
-        raise InputError(
-            f"--bytes {asked.payload} on {devices} ranks of one machine is more than {bytes_text(MOST_DATA)}; at most "
-            f"--bytes {MOST_DATA // devices}"
-        )
-    rows: list[tuple[Chosen, int, Outcome, Outcome]] = []
+    _refuse_sizes(path, devices, asked)
+    rows: list[Row] = []
     try:
         with Watch(f"running on {devices} {'virtual' if asked.virtual else 'MPI'} ranks"):
             for one in programs:
@@ -96,33 +91,43 @@ def run_programs(path: Path, certificate: ReductionCertificate, published: Publi
         f"after {WARM_UP} that are not counted"
     )
     if asked.as_json:
-        emit(
-            {
-                "identity": published.identity,
-                "verdict": published.verdict.value,
-                "ranks": devices,
-                "transport": "virtual" if asked.virtual else "mpi",
-                "seed": asked.seed,
-                "repeats": asked.repeats,
-                "programs": [_row(*row) for row in rows],
-                "what_is_measured": what,
-            }
-        )
+        about = {"identity": published.identity, "verdict": published.verdict.value, "ranks": devices}
+        run_as = {"transport": "virtual" if asked.virtual else "mpi", "seed": asked.seed, "repeats": asked.repeats}
+        emit({**about, **run_as, "programs": [_row(*row) for row in rows], "what_is_measured": what})
     else:
         say(f"{path}: {published.verdict.value} {published.kind}, {devices} ranks ({transport})")
-        for one, payload, found, single in rows:
-            equal = (
-                f"every device has its sum ({bytes_text(payload)} of drawn integers each, exactly)"
-                if found.correct
-                else f"wrong on devices {', '.join(map(str, found.wrong[:8]))}"
-            )
-            priced = "" if one.cost is None else f", priced at {seconds_text(one.cost, one.scale)}"
-            say(f"  {one.over}: {one.words}, {one.length}{priced}: {equal}")
-            if asked.repeats:
-                say(f"    measured {_text(found)} beside {_text(single)} of one plain all-reduce")
+        say(*(line for row in rows for line in _lines(row, asked.repeats)))
         if asked.repeats:
             say(f"  measured: {what}")
     return Exit.DONE if all(found.correct and single.correct for _, _, found, single in rows) else Exit.REFUTED
+
+
+def _refuse_sizes(path: Path, devices: int, asked: ProgramRun) -> None:
+    """Raises `InputError` for another number of ranks than the programs have, or more data than `MOST_DATA`."""
+    if asked.ranks != devices:
+        raise InputError(
+            f"{path}: the program is for {devices} devices, -n asks for {asked.ranks} ranks; run it with -n {devices}"
+        )
+    if (asked.payload or 0) * devices > MOST_DATA:
+        raise InputError(
+            f"--bytes {asked.payload} on {devices} ranks of one machine is more than {bytes_text(MOST_DATA)}; at most "
+            f"--bytes {MOST_DATA // devices}"
+        )
+
+
+def _lines(row: Row, repeats: int) -> list[str]:
+    """A program that was run, for a terminal."""
+    one, payload, found, single = row
+    equal = (
+        f"every device has its sum ({bytes_text(payload)} of drawn integers each, exactly)"
+        if found.correct
+        else f"wrong on devices {', '.join(map(str, found.wrong[:8]))}"
+    )
+    priced = "" if one.cost is None else f", priced at {seconds_text(one.cost, one.scale)}"
+    out = [f"  {one.over}: {one.words}, {one.length}{priced}: {equal}"]
+    if repeats:
+        out.append(f"    measured {_text(found)} beside {_text(single)} of one plain all-reduce")
+    return out
 
 
 def _width(one: Chosen, asked: ProgramRun) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -30,7 +29,7 @@ from ...models.terminal.options import (
     replaces_files,
     require_combination,
 )
-from ...models.text import InputError, bytes_text
+from ...models.text import InputError
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.plan.bundle import Plan
@@ -39,27 +38,17 @@ from ...proofs.publishing.placed import placed_plan
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.views.certificate import SubmeshCertificate
 from ..cluster.spread import Spread, current_spread, spread_over
-from ..execution import comparison, conditioning
-from ..execution.array_files import read_inputs
 from ..execution.consent import allow, check_consent
-from ..execution.interpreter import RankError
-from ..execution.job import Options, build_program
-from ..execution.launch import LaunchError, run_job
 from ..execution.libraries import array_module, check_library
-from ..execution.provenance import made_up, of_run, rounds
-from ..execution.reference import random_inputs, run_graph
-from ..execution.run import Traffic, run_virtual
-from ..execution.step_report import losses, predicted_peak, step_lines, worst_parameter
 from ..kernels import Array
-from ..lowering.collectives import count, uses
-from ..lowering.movements import beside, bytes_by_collective, render, total
+from ..lowering.movements import beside, render, total
 from ..lowering.movements import table as movement_table
 from ..lowering.program import lower
 from ..lowering.traffic import statistics_traffic
-from ..trace import chrome, summary, table, write_json
 from .nodes import check_mpi, node_options, on_machine, rank_place
 from .overlapped import run_overlapped
 from .pipelined import run_pipelined
+from .placed import Placed, run_placed
 from .programs import ProgramRun, run_programs
 from .scheduled import RunRequest
 from .train import Training, run_training, training_options
@@ -282,114 +271,7 @@ def run_command(
         raise InputError(str(error)) from None
     xp = array_module(backend)
     click.get_current_context().with_resource(spread_over(replace(current_spread(), on_gpus=xp is not np)))
-    model = found.user_graph  # what one process runs is the user's graph, whatever program was planned
-    stored = dtype == "own" or (dtype is None and rounds(plan.graph))
-    kind = None if stored else dtype or "float64"
-    arrays = (
-        random_inputs(model, seed, kind) if inputs is None else read_inputs(inputs, model, None if stored else dtype)
-    )
-    options = Options(fuse, overlap, True, library if library == "torch" else xp.__name__, stored)
-    program = build_program(plan.graph, plan.machine.hierarchy, plan.choices, options)
-    start = time.monotonic()
-    traffic: tuple[Traffic, ...] = ()
-    held: int | None = None
-    try:
-        with Watch(f"running on {ranks} {'virtual' if virtual else 'MPI'} ranks"):
-            if virtual:
-                result = run_virtual(program, arrays, xp, timeout, trace=True, measure=plan.memory_limit is not None)
-                outputs: Mapping[str, Array] = {k: _to_host(v) for k, v in result.outputs.items()}
-                traffic, spans, held, transport = (
-                    result.traffic,
-                    result.spans,
-                    max(result.peaks, default=None),
-                    "virtual",
-                )
-            else:
-                ended = run_job(plan.graph, plan.machine.hierarchy, plan.choices, arrays, options, timeout)
-                outputs, spans, transport = ended.outputs, ended.spans, ended.transport
-    except (RankError, LaunchError) as error:
-        first, *rest = str(error).split("\n")
-        say(f"error: {first}", *(f"  {line}" for line in rest), err=True)
-        return Exit.INTERNAL
-    seconds = time.monotonic() - start
-    with Watch("running in one process"):
-        expected = run_graph(model, arrays, stored=stored)
-    precision = of_run(model, arrays, stored)
-    compared = conditioning.compare(
-        model, arrays, outputs, expected, comparison.tolerance_of(precision.computed), stored
-    )
-    made = made_up(model, seed) if inputs is None else None
-    moved = bytes_by_collective(plan.graph, plan.machine.hierarchy, plan.choices)
-    mismatched = [t.place for t in traffic if not t.fits]
-    times, calls = summary(spans, ranks), count(program)
-    if trace is not None:
-        write_json(trace, chrome(spans, plan.graph.name))
-    if output is not None:
-        write_arrays(output, outputs)
-    levels = [level.name for level in plan.machine.levels]
-    if as_json:
-        emit(
-            {
-                "identity": identity,
-                "ranks": ranks,
-                "transport": transport,
-                "seconds": round(seconds, 3),
-                **compared.facts(),
-                "precision": asdict(precision),
-                "made_up": None if made is None else asdict(made),
-                "bytes": {name: dict(zip(levels, values, strict=True)) for name, values in moved.items()},
-                "collectives": calls,
-                "movements": [asdict(u) for u in uses(program)],
-                "operators": [
-                    {"name": r.name, "seconds": round(r.slowest_s, 6)} for r in times.rows if r.kind == "compute"
-                ],
-                "compute_seconds": round(times.compute_s, 6),
-                "wait_seconds": round(times.wait_s, 6),
-                "flight_seconds": round(times.flight_s, 6),
-                "overlap": None if times.overlap is None else round(times.overlap, 4),
-                "bytes_counted_equal_priced": None if not virtual else not mismatched,
-                "loss": {name: list(pair) for name, pair in losses(plan.graph, outputs, expected).items()},
-                "renewed": worst_parameter(plan.graph, outputs, expected, comparison.difference),
-                "peak_bytes": None if held is None else {"measured": held, "predicted": predicted_peak(plan)},
-            }
-        )
-    else:
-        say(
-            f"{plan.graph.name}: plan {identity[:16]}, {ranks} {'virtual' if virtual else 'MPI'} ranks, "
-            f"{options.backend}, transport {transport}, {seconds:.2f} s"
-        )
-        for line in (*([] if made is None else made.lines()), *precision.lines()):
-            say("  " + line)
-        for name, values in moved.items():
-            say(
-                f"  {name:<36} "
-                + ", ".join(
-                    f"{bytes_text(b)} into the busiest {level}" for b, level in zip(values, levels, strict=True)
-                )
-            )
-        say("  collectives per rank: " + (", ".join(f"{n} {name}" for name, n in calls.items()) or "none"))
-        for line in table(times, ranks):
-            say("  " + line)
-        if virtual:
-            less = sum(t.fits and t.counted != t.priced for t in traffic)
-            unequal = f"; {less} with unequal parts moved less than their price" if less else ""
-            say(
-                f"  bytes counted = bytes priced in {len(traffic) - len(mismatched) - less} of {len(traffic)} "
-                f"reshardings{unequal}"
-            )
-        for line in step_lines(plan.graph, outputs, expected, comparison.difference):
-            say("  " + line)
-        if held is not None:
-            ahead = ", fetched ahead of time where that overlaps (--no-overlap: not)" if overlap else ""
-            say(
-                f"  memory: {bytes_text(held)} in live blocks of the fullest rank{ahead}; the plan counts "
-                f"{bytes_text(predicted_peak(plan) or 0)}"
-            )
-        for line in compared.lines():
-            say("  " + line)
-    if mismatched:
-        say(f"error: bytes counted differ from those of the plan at: {', '.join(mismatched[:5])}", err=True)
-    return Exit.DONE if compared.equal and not mismatched else Exit.REFUTED
+    return run_placed(Placed(plan, identity, found.user_graph), asked, xp, fuse, overlap)
 
 
 def _check_ranks(devices: int, ranks: int) -> None:
@@ -425,10 +307,6 @@ def _communication(plan: Plan, identity: str, as_json: bool) -> int:
             f"{beside(t.moved * t.element_bytes, t.bound * t.element_bytes, ' bytes received by all ranks')}{why}"
         )
     return Exit.DONE
-
-
-def _to_host(value: Array) -> Array:
-    return value if isinstance(value, np.ndarray) else value.get()
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:

@@ -5,7 +5,7 @@ one, and said.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -109,41 +109,46 @@ def run_scheduled(
         asked.write(asked.output, found.outputs)
     made = made_up(graph, asked.seed) if asked.inputs is None else None
     if asked.as_json:
-        emit(
-            {
-                "identity": subject.identity,
-                "ranks": asked.ranks,
-                "transport": found.transport,
-                "seconds": round(seconds, 3),
-                **subject.facts,
-                **compared.facts(),
-                "precision": asdict(precision),
-                "made_up": None if made is None else asdict(made),
-                "bytes_counted_equal_priced": None if not asked.virtual else not wrong,
-                "sent": {t: sent * graph.tensor(t).element_bytes for t, sent, _ in found.sent},
-                "step_seconds": {"planned": subject.seconds, "measured": found.seconds, "pace": asked.pace},
-                "loss": {name: list(pair) for name, pair in losses(graph, found.outputs, expected).items()},
-                "renewed": worst_parameter(graph, found.outputs, expected, comparison.difference),
-            }
-        )
+        made_json = {"precision": asdict(precision), "made_up": None if made is None else asdict(made)}
+        counted = {"bytes_counted_equal_priced": None if not asked.virtual else not wrong}
+        about = {"identity": subject.identity, "ranks": asked.ranks, "transport": found.transport}
+        spent = {"seconds": round(seconds, 3), **subject.facts, **compared.facts()}
+        emit({**about, **spent, **made_json, **counted, **_step_json(subject, asked, found, expected)})
     else:
         say(
             f"{graph.name}: {subject.words}, {ranks}, transport {found.transport}, {seconds:.2f} s",
             *("  " + line for line in (*([] if made is None else made.lines()), *precision.lines())),
+            *("  " + line for line in _step_text(subject, asked, found, expected)),
+            *("  " + line for line in compared.lines()),
         )
-        if asked.virtual:
-            fits, sent = sum(t.fits for t in found.traffic), sum(a == b for _, a, b in found.sent)
-            between = f" and in {sent} of {len(found.sent)} tensors sent between them" if found.sent else ""
-            of = " of the stages" if found.sent else ""
-            say(f"  bytes counted = bytes priced in {fits} of {len(found.traffic)} reshardings{of}{between}")
-        if found.seconds is not None:
-            say("  " + _times(subject.seconds, found.seconds, asked.pace))
-        for line in step_lines(graph, found.outputs, expected, comparison.difference):
-            say("  " + line)
-        say(*("  " + line for line in compared.lines()))
     if wrong:
         say(f"error: bytes counted differ from those of the plan at: {', '.join(wrong[:5])}", err=True)
     return Exit.DONE if compared.equal and not wrong else Exit.REFUTED
+
+
+def _step_json(
+    subject: Subject, asked: RunRequest, found: RunResult, expected: Mapping[str, Array]
+) -> dict[str, object]:
+    """What was sent, how long the step took, and what it made of losses and parameters."""
+    graph = subject.graph
+    return {
+        "sent": {t: sent * graph.tensor(t).element_bytes for t, sent, _ in found.sent},
+        "step_seconds": {"planned": subject.seconds, "measured": found.seconds, "pace": asked.pace},
+        "loss": {name: list(pair) for name, pair in losses(graph, found.outputs, expected).items()},
+        "renewed": worst_parameter(graph, found.outputs, expected, comparison.difference),
+    }
+
+
+def _step_text(subject: Subject, asked: RunRequest, found: RunResult, expected: Mapping[str, Array]) -> Iterator[str]:
+    """The same for a terminal."""
+    if asked.virtual:
+        fits, sent = sum(t.fits for t in found.traffic), sum(a == b for _, a, b in found.sent)
+        between = f" and in {sent} of {len(found.sent)} tensors sent between them" if found.sent else ""
+        of = " of the stages" if found.sent else ""
+        yield f"bytes counted = bytes priced in {fits} of {len(found.traffic)} reshardings{of}{between}"
+    if found.seconds is not None:
+        yield _times(subject.seconds, found.seconds, asked.pace)
+    yield from step_lines(subject.graph, found.outputs, expected, comparison.difference)
 
 
 def _times(planned: float, measured: float, pace: float) -> str:

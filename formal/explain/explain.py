@@ -217,59 +217,18 @@ def _parts(
 
 def render_explanation(e: Explanation, width: int = 190, color: bool = False) -> str:
     """A table with one row per operator (repeated layers together), what it adds up to, and what it is worth."""
-    problem, levels = e.planning.problem, [level.name for level in e.planning.machine.levels]
-    groups: dict[tuple[object, ...], list[OperatorTerms]] = {}
-    for v, o in enumerate(e.operators):
-        if e.only not in (None, v):
-            continue
-        if o.kind == "copy" and o.time == 0 and e.only is None:
-            continue
-        groups.setdefault(
-            (o.kind, pattern(o.name), o.words, o.compute, o.statistics, o.summing, o.moving, o.bytes_per_level), []
-        ).append(o)
-    rows = []
-    for members in groups.values():
-        one, n = members[0], len(members)
-        most = [m.at_most for m in members]
-        least = min(m.at_least for m in members)
-        high = None if any(m is None for m in most) else max(m for m in most if m is not None)
-        rows.append(
-            [
-                ("copy of " if one.kind == "copy" else "") + label([m.name for m in members]),
-                f"x{n}" if n > 1 else "",
-                one.words,
-                *(
-                    amount(n * t, problem) if t else "-"
-                    for t in (one.compute, one.statistics + one.summing, one.moving)
-                ),
-                " ".join(bytes_text(n * b) if b else "-" for b in one.bytes_per_level),
-                _price(least, high, problem),
-            ]
-        )
+    problem = e.planning.problem
     totals = [sum(getattr(o, part) for o in e.operators) for part in ("compute", "statistics", "summing", "moving")]
-    if e.only is None:
-        rows.append(
-            [
-                "total",
-                "",
-                "",
-                amount(totals[0], problem),
-                amount(totals[1] + totals[2], problem),
-                amount(totals[3], problem),
-                "",
-                "",
-            ]
-        )
+    groups = _alike(e)
     columns = [
-        "operator",
-        "",
-        "placement",
-        "compute",
-        "reduction",
-        "resharding",
-        "bytes over " + ", ".join(levels),
+        *("operator", "", "placement", "compute", "reduction", "resharding"),
+        "bytes over " + ", ".join(level.name for level in e.planning.machine.levels),
         "another choice costs",
     ]
+    rows = [_row(members, problem) for members in groups]
+    if e.only is None:
+        spent = (amount(t, problem) for t in (totals[0], totals[1] + totals[2], totals[3]))
+        rows.append(["total", "", "", *spent, "", ""])
     lines = [
         table_text("", columns, rows, (3, 4, 5), width, color),
         "",
@@ -279,20 +238,14 @@ def render_explanation(e: Explanation, width: int = 190, color: bool = False) ->
         shares = zip(("compute", "reduction", "resharding"), (totals[0], totals[1] + totals[2], totals[3]), strict=True)
         lines[-1] += ": " + ", ".join(f"{name} {percent(t, e.cost)}" for name, t in shares)
     lines.append(rounding_text(problem))
-    if any(len(members) > 1 for members in groups.values()):
+    if any(len(members) > 1 for members in groups):
         lines.append("xN: N repetitions in one row, times and bytes of all N together, prices for one of them")
     lines.append(
         "another choice costs: certified 'at least' from the certificate's messages; 'at most' with everything "
         "else unchanged (an upper bound, "
         "not the price); the exact price of one operator: --op NAME"
     )
-    if e.lower_bound is not None and e.lower_bound < e.cost:
-        lines.append(f"the plan is not proved optimal: nothing costs less than {amount(e.lower_bound, problem)}")
-    lines.append(
-        "if every true cost is within a factor 1 +- e of the table, the plan is within (1+e)/(1-e) of optimal"
-        + ("" if e.lower_bound in (None, e.cost) else " times cost / bound")
-        + "".join(f"; e = {100 * float(w.error):g} %: within {percent_above(w.ratio)}" for w in e.worth)
-    )
+    lines += _worth_lines(e)
     if e.only is None and (rows_of := uneven(e.planning, e.choices)):
         together = (sum(r.lost_units for r in rows_of), sum(r.compute for r in rows_of))
         lines.append(balance_text(rows_of, [amount(t, problem) for t in together]))
@@ -303,6 +256,51 @@ def render_explanation(e: Explanation, width: int = 190, color: bool = False) ->
     if e.deviation is not None:
         lines += ["", render_deviation(e.deviation, problem, width=width, color=color)]
     return join_lines(lines)
+
+
+def _alike(e: Explanation) -> list[list[OperatorTerms]]:
+    """What is shown, operators of repeated layers with equal terms together."""
+    groups: dict[tuple[object, ...], list[OperatorTerms]] = {}
+    for v, o in enumerate(e.operators):
+        if e.only not in (None, v):
+            continue
+        if o.kind == "copy" and o.time == 0 and e.only is None:
+            continue
+        groups.setdefault(
+            (o.kind, pattern(o.name), o.words, o.compute, o.statistics, o.summing, o.moving, o.bytes_per_level), []
+        ).append(o)
+    return [*groups.values()]
+
+
+def _row(members: list[OperatorTerms], problem: SelectionProblem) -> list[str]:
+    """A row for operators that are alike: times and bytes of all, the price of another choice of one."""
+    one, n = members[0], len(members)
+    most = [m.at_most for m in members]
+    least = min(m.at_least for m in members)
+    high = None if any(m is None for m in most) else max(m for m in most if m is not None)
+    spent = (one.compute, one.statistics + one.summing, one.moving)
+    return [
+        ("copy of " if one.kind == "copy" else "") + label([m.name for m in members]),
+        f"x{n}" if n > 1 else "",
+        one.words,
+        *(amount(n * t, problem) if t else "-" for t in spent),
+        " ".join(bytes_text(n * b) if b else "-" for b in one.bytes_per_level),
+        _price(least, high, problem),
+    ]
+
+
+def _worth_lines(e: Explanation) -> list[str]:
+    """How near to the optimum the plan is, also where the table errs."""
+    out = []
+    if e.lower_bound is not None and e.lower_bound < e.cost:
+        least = amount(e.lower_bound, e.planning.problem)
+        out.append(f"the plan is not proved optimal: nothing costs less than {least}")
+    out.append(
+        "if every true cost is within a factor 1 +- e of the table, the plan is within (1+e)/(1-e) of optimal"
+        + ("" if e.lower_bound in (None, e.cost) else " times cost / bound")
+        + "".join(f"; e = {100 * float(w.error):g} %: within {percent_above(w.ratio)}" for w in e.worth)
+    )
+    return out
 
 
 def percent_above(ratio: Fraction) -> str:

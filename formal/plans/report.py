@@ -15,6 +15,10 @@ from ...models.problem.selection_problem import SelectionProblem
 from ...models.text import Lines, escape_text
 
 _NUMBER: Final = re.compile(r"(\d+)", re.ASCII)
+_SEPARATORS: Final = ("", ".", "/")
+"""What stands around a number that is a whole part of a path."""
+_RUNS: Final = 6
+"""Runs of layers in one label: more do not fit into a column."""
 _TIMES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
@@ -65,25 +69,35 @@ def pattern(name: str) -> str:
 
 
 def label(names: Sequence[str]) -> str:
-    """One label for names that differ in their numbers only.
+    """One label for names that differ in their numbers only: ranges stand as they are where they are a whole part of a
+    path, in braces inside a word.
 
-    >>> label(["layer0.q", "layer1.q", "layer2.q"]), label(["fc1"])
-    ('layer{0..2}.q', 'fc1')
+    >>> label(["layers.0.q", "layers.1.q", "layers.2.q"]), label(["layer0.q", "layer1.q"]), label(["fc1"])
+    ('layers.0..2.q', 'layer{0..1}.q', 'fc1')
+    >>> label([f"h.{k}.mul#2" for k in (0, 1, 3, 5, 7, 8)])
+    'h.{0..1,3,5,7..8}.mul#2'
     """
     parts = [_NUMBER.split(n) for n in names]
-    out = []
-    for column in zip(*parts, strict=True):
+    out: list[str] = []
+    columns = [*zip(*parts, strict=True)]
+    for k, column in enumerate(columns):
         distinct = sorted(set(column), key=lambda s: (len(s), s))
-        out.append(column[0] if len(distinct) == 1 else _ranges([int(s) for s in distinct]))
+        if len(distinct) == 1:
+            out.append(column[0])
+            continue
+        whole = columns[k - 1][0][-1:] in _SEPARATORS and columns[k + 1][0][:1] in _SEPARATORS
+        runs = _ranges([int(s) for s in distinct])
+        out.append(runs[0] if whole and len(runs) == 1 and " " not in runs[0] else "{" + ",".join(runs) + "}")
     return "".join(out)
 
 
-def _ranges(numbers: list[int]) -> str:
+def _ranges(numbers: list[int]) -> list[str]:
+    """Runs of consecutive numbers, at most `_RUNS` of them; beyond that what they lie between and how many they are."""
     runs = []
     for _, run in groupby(enumerate(numbers), key=lambda p: p[1] - p[0]):
         values = [n for _, n in run]
         runs.append(str(values[0]) if len(values) == 1 else f"{values[0]}..{values[-1]}")
-    return "{" + ",".join(runs) + "}" if len(runs) <= 3 else "*"
+    return runs if len(runs) <= _RUNS else [f"{len(numbers)} of {numbers[0]}..{numbers[-1]}"]
 
 
 def table_text(

@@ -334,6 +334,15 @@ class TimeLimit:
         compiling = self.compiled_s
         return own if compiling < SHOWN_S else f"{own}, and {compiling:.1f} s compiling kernels, once"
 
+    def to_json(self) -> dict[str, object]:
+        """What was spent, for `--json`: seconds by the clock and of the processor, by phase, and steps of work."""
+        return {
+            "seconds": round(self.elapsed_s, 3),
+            "processor_seconds": round(self.processor_s, 3),
+            "phases": self.phase_seconds(),
+            "work": self.work,
+        }
+
     def phase_seconds(self) -> dict[str, float]:
         """The phases for people and programs."""
         said = {name: round(seconds, 3) for name, seconds in self.phases.items()}

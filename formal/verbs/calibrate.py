@@ -48,6 +48,7 @@ from .calibrate_files import calibrate_from
 from .combinations import CALIBRATE
 
 if TYPE_CHECKING:
+    from ..calibration.calibrate import Calibration, Constant
     from ..calibration.fit import Residuals
     from ..calibration.parts import PartsCalibration, PartTimes
 
@@ -200,22 +201,10 @@ def calibrate_command(
     constants = [c for c in result.constants if parts is None or c.path not in {d.path for d in parts.constants}] + (
         [] if parts is None else list(parts.constants)
     )
-    judgements: list[tuple[str, str, Residuals | None]] = [
-        ("before", "before, fitted rows", result.before),
-        ("fitted", "after, fitted rows", result.fitted),
-        ("held_out_before", "before, held out", result.held_out_before),
-        ("held_out", "after, held out", result.held_out),
-    ]
-    if parts is not None:
-        if parts.movements_fitted is not None:  # they decide the links: what the collectives say of that
-            judgements.append(("collectives", "collectives, at the end", residuals(final, fitted, latencies)))
-        judgements += [
-            ("operators_before", "operators, before", parts.operators_before),
-            ("operators", "operators, roofline", parts.operators_fitted),
-            ("profile", "operators, profile", parts.profile),
-            ("movements_before", "reshardings, before", parts.movements_before),
-            ("movements", "reshardings, after", parts.movements_fitted),
-        ]
+    after = None
+    if parts is not None and parts.movements_fitted is not None:
+        after = residuals(final, fitted, latencies)
+    judgements = _judgements(result, parts, after)
     if output is not None:
         write_file(output, to_toml(final).encode())
 
@@ -236,24 +225,54 @@ def calibrate_command(
         )
         return Exit.DONE
     say(f"{machine.name}: {result.fitted.rows} timings fitted" + (f", {len(kept)} held out" if kept else ""))
-    for c in constants:
-        values = [show(v, _dimension(c.path)) if v is not None else "none" for v in (c.before, c.after)]
-        say(
-            f"  {c.path:34} {values[0]:>14} -> {values[1]:<14}"
-            + ("" if c.identified else "  not identified by these timings, kept")
-        )
-    for _, name, r in judgements:
-        if r is not None:
-            rank = "" if r.rank is None else f", rank correlation {r.rank:.3f}"
-            say(
-                f"  {name:24} {r.rows:4} rows: mean error {100 * r.mean:.1f} %, worst {100 * r.worst:.1f} %, "
-                f"predicted / measured {r.low:.2f} .. {r.high:.2f}{rank}"
-            )
+    say(*map(_constant_line, constants), *(_residuals_line(name, r) for _, name, r in judgements if r is not None))
     if final.profiles:
         say(f"  {len(final.profiles)} operator shapes measured as profile rows")
     if output is not None:
         say(f"wrote {output}")
     return Exit.DONE
+
+
+def _judgements(
+    result: Calibration, parts: PartsCalibration | None, collectives: Residuals | None
+) -> list[tuple[str, str, Residuals | None]]:
+    """How well constants fit, before and after: key in `--json`, words, residuals.  `collectives`: of the collectives
+    at the end, where reshardings decided the links.
+    """
+    out = [
+        ("before", "before, fitted rows", result.before),
+        ("fitted", "after, fitted rows", result.fitted),
+        ("held_out_before", "before, held out", result.held_out_before),
+        ("held_out", "after, held out", result.held_out),
+    ]
+    if parts is None:
+        return out
+    if collectives is not None:
+        out.append(("collectives", "collectives, at the end", collectives))
+    return [
+        *out,
+        ("operators_before", "operators, before", parts.operators_before),
+        ("operators", "operators, roofline", parts.operators_fitted),
+        ("profile", "operators, profile", parts.profile),
+        ("movements_before", "reshardings, before", parts.movements_before),
+        ("movements", "reshardings, after", parts.movements_fitted),
+    ]
+
+
+def _constant_line(c: Constant) -> str:
+    """A constant before and after."""
+    before, after = (show(v, _dimension(c.path)) if v is not None else "none" for v in (c.before, c.after))
+    kept = "" if c.identified else "  not identified by these timings, kept"
+    return f"  {c.path:34} {before:>14} -> {after:<14}{kept}"
+
+
+def _residuals_line(name: str, r: Residuals) -> str:
+    """How well rows fit."""
+    rank = "" if r.rank is None else f", rank correlation {r.rank:.3f}"
+    return (
+        f"  {name:24} {r.rows:4} rows: mean error {100 * r.mean:.1f} %, worst {100 * r.worst:.1f} %, "
+        f"predicted / measured {r.low:.2f} .. {r.high:.2f}{rank}"
+    )
 
 
 def _dimension(path: str) -> Dimension:

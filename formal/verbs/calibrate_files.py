@@ -62,13 +62,7 @@ def calibrate_from(
         for file in files:
             found, left = read(file, machine, _operation(operation), plan, conditions)
             rows, skipped = rows + found, skipped + left
-    rows = select_rows(rows, conditions) if conditions else rows
-    one_machine(rows)
-    kept = select_rows(rows, held) if held else []
-    if held and not kept:
-        raise InputError("--hold-out chooses no row")
-    names = {id(r) for r in kept}
-    fitted = [r for r in rows if id(r) not in names]
+    fitted, kept = _split_rows(rows, conditions, held)
     fitting = calibrate_steps if fitted and isinstance(fitted[0].what, Step) else calibrate_files
     with Watch("fitting"):
         result = fitting(machine, fitted, kept, keep, _source(files))
@@ -103,6 +97,21 @@ def calibrate_from(
     if output is not None:
         say(f"wrote {output}")
     return Exit.DONE
+
+
+def _split_rows(
+    rows: list[Observation], conditions: Mapping[str, str], held: Mapping[str, str]
+) -> tuple[list[Observation], list[Observation]]:
+    """Rows that are fitted, and those that are held out to judge the fit.  Raises `InputError` for rows of several
+    machines, or where none is held out.
+    """
+    rows = select_rows(rows, conditions) if conditions else rows
+    one_machine(rows)
+    kept = select_rows(rows, held) if held else []
+    if held and not kept:
+        raise InputError("--hold-out chooses no row")
+    names = {id(r) for r in kept}
+    return [r for r in rows if id(r) not in names], kept
 
 
 def _operation(name: str | None) -> Operation | None:

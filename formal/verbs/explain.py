@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from ...models.cost.selection import Planning
 from ...models.files.output import write_file
 from ...models.machine.difference import builtin_notice
 from ...models.terminal.console import Exit, Watch, emit, say
@@ -130,45 +131,29 @@ def explain_command(
         return Exit.DONE
     with Watch("explaining") as watch:
         planning, x = problem_of(opened, plan)
+        part: _Said | None = None
         if pcg:
-            parallel = priced_graph(planning, x)
-            if svg is not None:
-                write_file(svg, picture(parallel, plan.graph.name).encode())
-            if as_json:
-                emit({**about, **parallel.to_json()})
-            else:
-                say(render_parallel(parallel))
-            return Exit.DONE
-        gained = []
-        if plan.joint is not None and op is None and not (cost or state):
-            own = Fraction(planning.problem.cost_of(x), planning.problem.scale)
-            gained = list(gains(plan, own, clock.at_most(GAINS_S)))
-        if state:
-            kept = stored_state(planning, x)
-            if not kept:
-                raise InputError(
-                    f"{plan_file}: the plan trains nothing; make one with 'shardproof plan MODEL --train adam'"
-                )
-            if as_json:
-                emit({**about, "stored_state": [s.to_json() for s in kept]})
-            else:
-                say(render_stored_state(kept))
-            return Exit.DONE
-        if cost:
+            part = _parallel_graph(planning, x, plan.graph.name, svg)
+        elif state:
+            part = _stored_state(planning, x, plan_file)
+        elif cost:
             rows = cost_table(planning, x)
-            if as_json:
-                emit({**about, "scale": planning.problem.scale, "operators": [r.to_json() for r in rows]})
-            else:
-                say(render_cost_table(planning, rows))
-            return Exit.DONE
-        if op is not None and instead is not None:
+            told: dict[str, object] = {"scale": planning.problem.scale, "operators": [r.to_json() for r in rows]}
+            part = told, render_cost_table(planning, rows)
+        elif op is not None and instead is not None:
             config = parse_config(instead, tuple(level.name for level in plan.machine.levels))
             change = best_with(planning, x, op, config, clock, progress=watch)
+            part = change.to_json(), render_deviation(change, planning.problem)
+        if part is not None:
             if as_json:
-                emit({**about, **change.to_json()})
+                emit({**about, **part[0]})
             else:
-                say(render_deviation(change, planning.problem))
+                say(part[1])
             return Exit.DONE
+        gained = []
+        if plan.joint is not None and op is None:
+            own = Fraction(planning.problem.cost_of(x), planning.problem.scale)
+            gained = list(gains(plan, own, clock.at_most(GAINS_S)))
         wanted = list(errors) or calibration_errors(plan.machine) or DEFAULT_ERRORS
         found = explain(planning, x, plan.certificate, op, wanted, clock=clock, progress=watch)
         said = remarks(planning, x, clock=clock) if op is None else ()
@@ -183,6 +168,26 @@ def explain_command(
         if plan.bars is not None and op is None:
             say(*error_bound_lines(plan.bars, planning))
     return Exit.DONE
+
+
+_Said = tuple[dict[str, object], str]
+"""A part of an explanation as plain data and as text."""
+
+
+def _parallel_graph(planning: Planning, x: tuple[int, ...], name: str, svg: Path | None) -> _Said:
+    """The parallel computation graph, drawn where that is asked for."""
+    parallel = priced_graph(planning, x)
+    if svg is not None:
+        write_file(svg, picture(parallel, name).encode())
+    return parallel.to_json(), render_parallel(parallel)
+
+
+def _stored_state(planning: Planning, x: tuple[int, ...], file: Path) -> _Said:
+    """How the state of a training step is kept.  Raises `InputError` for a plan that trains nothing."""
+    kept = stored_state(planning, x)
+    if not kept:
+        raise InputError(f"{file}: the plan trains nothing; make one with 'shardproof plan MODEL --train adam'")
+    return {"stored_state": [s.to_json() for s in kept]}, render_stored_state(kept)
 
 
 def _parts(opened: Opened, svg: Path | None, as_json: bool) -> int:

@@ -12,7 +12,7 @@ from ...models.problem.claims import Verdict
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...proofs.egraphs.certificate import Extraction
 from ...proofs.egraphs.file import write_extraction
-from ...proofs.publishing.publisher import Publisher
+from ...proofs.publishing.publisher import Published, Publisher
 from ..plans.time_limit import TimeLimit
 
 CHECK_S = 2e-5
@@ -57,10 +57,7 @@ def solve_extraction(
                 "cost_text": None if cost is None else egraph.decimal(cost),
                 "lower_bound_text": None if bound is None else egraph.decimal(bound),
                 "gap": gap,
-                "seconds": round(clock.elapsed_s, 3),
-                "processor_seconds": round(clock.processor_s, 3),
-                "phases": clock.phase_seconds(),
-                "work": clock.work,
+                **clock.to_json(),
                 "certificate": None if published.path is None else str(published.path),
                 "egraph_sha256": egraph.sha256(),
                 "assumptions": list(egraph.assumptions),
@@ -80,15 +77,19 @@ def solve_extraction(
     )
     if infeasible:
         say("proved infeasible: some root needs itself, whatever is chosen")
-    elif cost is not None and not published.checked:
-        say(f"cost {egraph.decimal(cost)} with {len(chosen)} nodes, as the search says: {published.reason}")
-    elif cost is not None and bound is not None and cost == bound:
-        say(f"cost {egraph.decimal(cost)} with {len(chosen)} nodes, proved optimal")
-    elif cost is not None and bound is not None and gap is not None:
-        say(
-            f"cost {egraph.decimal(cost)} with {len(chosen)} nodes, proved within {gap:.3%} of optimal "
-            f"(lower bound {egraph.decimal(bound)})"
-        )
+    elif cost is not None:
+        say(f"cost {egraph.decimal(cost)} with {len(chosen)} nodes, {_proved_words(published, egraph, gap)}")
     if published.path is not None:
         say(f"wrote {published.path} ({published.size} bytes) in {clock.words()}", *published.advice_lines(file))
     return code
+
+
+def _proved_words(published: Published, egraph: EGraph, gap: float | None) -> str:
+    """What is proved of the cost."""
+    if not published.checked:
+        return f"as the search says: {published.reason}"
+    if published.lower_bound is None or gap is None:
+        return "no bound is proved"
+    if published.cost == published.lower_bound:
+        return "proved optimal"
+    return f"proved within {gap:.3%} of optimal (lower bound {egraph.decimal(published.lower_bound)})"

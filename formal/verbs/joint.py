@@ -9,6 +9,7 @@ from ...models.joint.problem import JointPlanning
 from ...models.joint.rules import LIBRARY
 from ...models.machine.error_bounds import scaled_words
 from ...models.problem.unit import rounding_bound, rounding_text
+from ...models.program.graph import Graph
 from ...models.terminal.console import Watch, emit, say
 from ...models.text import bytes_text, seconds_text
 from ...proofs.plan.bundle import write_plan
@@ -19,6 +20,7 @@ from ..plans.time_limit import TimeLimit
 from ..rewriting.joint.checkpoints import NOTHING, again_words, computed_again, has_choices
 from ..rewriting.joint.gains import Gain, gains, lines
 from ..rewriting.joint.request import carry_out_jointly
+from ..rewriting.joint.solve import Joint
 from ..selection.answer import Answer
 from .conflict import no_solution
 from .results import asked_json, asked_lines, document, outcome, sentence
@@ -58,16 +60,7 @@ def run_joint(
             "assumptions": list(problem.assumptions),
             "rounding_bound": rounding_bound(problem),
             "rewrites": None if gained is None else [r for g in gained for r in g.to_json()],
-            "graphs": {
-                "library": LIBRARY,
-                "libraries": [{"identity": book.identity, "title": book.title} for book in request.rewrites.books],
-                "rounds": found.planning.rounds,
-                "most_rounds": request.rewrites.rounds,
-                "most_operators_added": request.rewrites.nodes,
-                "most_seconds": request.rewrites.seconds,
-                "operators": len(found.planning.egraph.operators),
-                "sha256": found.planning.egraph.sha256,
-            },
+            "graphs": _programs_json(request, found),
             "as_it_is": None if plain is None else float(plain),
         }
         if request.memory is not None:
@@ -77,41 +70,72 @@ def run_joint(
         data |= {"notes": notes} if notes else {}
         emit({**data, **asked_json(answer)})
         return code
-    machine, egraph = request.machine, found.planning.egraph
-    added = len(egraph.operators) - len(graph.operators)
-    say(
-        f"{graph.name} on {machine.name} {'x'.join(map(str, machine.hierarchy))}: {len(graph.operators)} operators, "
-        f"{added} equal ones added by rules {found.derivation.rules_name} in {found.planning.rounds} rounds, "
-        f"{len(problem.vertices)} decisions",
-        *(f"note: {note}" for note in notes),
-    )
-    if not found.planning.rounds:
-        say("note: tables of all programs take longer than the time limit allows: the graph stays as it is")
+    machine = request.machine
+    say(*_program_lines(graph, request, found, notes))
     if step is not None:
         say(f"{request.train}: {step.loss}; {len(step.trained)} weights are updated")
     if request.recompute == TENSORS:
         say(f"computed again in the backward pass: {again_words(again) or 'nothing'}")
     say(sentence(published, problem), *asked_lines(answer, problem))
     if plain is not None:
-        optimal = published.checked and found.plain.status.value == "optimal"
-        proved = "proved optimal" if optimal else "best found"
-        less = "" if plain <= cost or not plain else f": {float((plain - cost) / plain):.3%} more than jointly"
-        say(f"the graph as it is: {seconds_text(found.plain.cost or 0, found.plain_scale)}, {proved}{less}")
-        if plain < cost:
-            say("note: that is less than jointly, whose rows count for all programs that a choice leaves open")
+        say(*_plain_lines(found, plain, cost, published.checked))
     if request.memory is not None:
-        room = bytes_text(peak(found.planning, answer))
-        say(f"memory: {room} of {bytes_text(request.memory)} on the fullest device, by the rows of all programs")
+        say(_memory_line(found, request.memory))
     if bars := scaled_words(machine):
         say(bars)
     if gained is not None and not request.rewrites.none:
         say("rewritten:", *lines(gained))
-    say(f"space {problem.space}; assumptions: {short_flags(problem.assumptions)}")
-    say(rounding_text(problem))
-    say(f"identity {published.identity}")
-    say(f"wrote {output} ({published.size} bytes) in {clock.words()}", *published.advice)
-    say(next_commands(str(output)))
+    say(f"space {problem.space}; assumptions: {short_flags(problem.assumptions)}", rounding_text(problem))
+    say(f"identity {published.identity}", f"wrote {output} ({published.size} bytes) in {clock.words()}")
+    say(*published.advice, next_commands(str(output)))
     return code
+
+
+def _memory_line(found: Joint, limit: int) -> str:
+    """What the fullest device holds of its limit."""
+    room = bytes_text(peak(found.planning, found.answer))
+    return f"memory: {room} of {bytes_text(limit)} on the fullest device, by the rows of all programs"
+
+
+def _programs_json(request: PlanRequest, found: Joint) -> dict[str, object]:
+    """The equal programs that were looked at, and what was allowed."""
+    return {
+        "library": LIBRARY,
+        "libraries": [{"identity": book.identity, "title": book.title} for book in request.rewrites.books],
+        "rounds": found.planning.rounds,
+        "most_rounds": request.rewrites.rounds,
+        "most_operators_added": request.rewrites.nodes,
+        "most_seconds": request.rewrites.seconds,
+        "operators": len(found.planning.egraph.operators),
+        "sha256": found.planning.egraph.sha256,
+    }
+
+
+def _program_lines(graph: Graph, request: PlanRequest, found: Joint, notes: list[str]) -> list[str]:
+    """The same for a terminal."""
+    machine, planning = request.machine, found.planning
+    added = len(planning.egraph.operators) - len(graph.operators)
+    out = [
+        (
+            f"{graph.name} on {machine.name} {'x'.join(map(str, machine.hierarchy))}: {len(graph.operators)} "
+            f"operators, {added} equal ones added by rules {found.derivation.rules_name} in {planning.rounds} rounds, "
+            f"{len(planning.problem.vertices)} decisions"
+        ),
+        *(f"note: {note}" for note in notes),
+    ]
+    if not planning.rounds:
+        out.append("note: tables of all programs take longer than the time limit allows: the graph stays as it is")
+    return out
+
+
+def _plain_lines(found: Joint, plain: Fraction, cost: Fraction, checked: bool) -> list[str]:
+    """What the graph as it is costs beside the joint plan."""
+    proved = "proved optimal" if checked and found.plain.status.value == "optimal" else "best found"
+    less = "" if plain <= cost or not plain else f": {float((plain - cost) / plain):.3%} more than jointly"
+    out = [f"the graph as it is: {seconds_text(found.plain.cost or 0, found.plain_scale)}, {proved}{less}"]
+    if plain < cost:
+        out.append("note: that is less than jointly, whose rows count for all programs that a choice leaves open")
+    return out
 
 
 def peak(planning: JointPlanning, answer: Answer) -> int:

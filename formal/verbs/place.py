@@ -21,7 +21,7 @@ from ...proofs.collective_programs.file import write_placement, write_reduction
 from ...proofs.export.device_mesh import TARGETS, MeshTarget, mesh_text
 from ...proofs.publishing.publisher import Publisher
 from ..collective_programs.asked import Engine, engine_json, engine_lines
-from ..collective_programs.request import How, place_axes
+from ..collective_programs.request import How, Placed, place_axes
 from .combinations import PLACE
 from .place_experts import place_all_experts
 from .reduction_options import (
@@ -133,7 +133,7 @@ def place_command(publisher: Publisher, options: PlaceOptions) -> int:
                 say(f"  {matrix_text(m)}")
             say(*engine_lines(placed.asked))
         return finish(published, document, options.as_json, start)
-    scale, terms, found = placed.scale, placed.terms, placed.programs
+    scale = placed.scale
     document |= {
         "best": best.matrix,
         "cost": published.cost,
@@ -147,18 +147,7 @@ def place_command(publisher: Publisher, options: PlaceOptions) -> int:
     if not options.as_json:
         name = placed.certificate.costs[0].machine.name
         say(f"{counted} ({name}, {options.algorithm}), cost of the given reductions per step:")
-        table(
-            [["", "placement", "per step", *(f"over {','.join(map(str, t.reduce))}" for t in terms)]]
-            + [
-                [
-                    "*" if k == best.matrix else "",
-                    matrix_text(m),
-                    seconds_text(placed.totals[k], scale),
-                    *(cheapest(tried, scale) for tried in found[k]),
-                ]
-                for k, m in enumerate(placement.matrices)
-            ]
-        )
+        table(_price_rows(placed, best.matrix))
         say(
             f"best: {matrix_text(placement.matrices[best.matrix])}, {seconds_text(best.cost, scale)}; that none "
             f"is better is {published.verdict.value}",
@@ -167,3 +156,12 @@ def place_command(publisher: Publisher, options: PlaceOptions) -> int:
         if options.mesh is not None:
             say(f"wrote {options.mesh}")
     return finish(published, document, options.as_json, start)
+
+
+def _price_rows(placed: Placed, best: int) -> list[list[str]]:
+    """A row per placement, with what every reduction costs under it."""
+    rows = [["", "placement", "per step", *(f"over {','.join(map(str, t.reduce))}" for t in placed.terms)]]
+    for k, m in enumerate(placed.placement.matrices):
+        prices = (cheapest(tried, placed.scale) for tried in placed.programs[k])
+        rows.append(["*" if k == best else "", matrix_text(m), seconds_text(placed.totals[k], placed.scale), *prices])
+    return rows

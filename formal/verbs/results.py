@@ -70,10 +70,7 @@ def document(
         "lower_bound": published.lower_bound,
         "scale": problem.scale,
         "gap": gap,
-        "seconds": round(clock.elapsed_s, 3),
-        "processor_seconds": round(clock.processor_s, 3),
-        "phases": clock.phase_seconds(),
-        "work": clock.work,
+        **clock.to_json(),
         "certificate": None if published.path is None else str(published.path),
         "problem_sha256": problem.sha256(),
         **published.to_json(*beside),
@@ -84,10 +81,7 @@ def spent(clock: TimeLimit, output: Path) -> dict[str, object]:
     """Where the answer was written, and what it took, as data."""
     return {
         "plan": str(output),
-        "seconds": round(clock.elapsed_s, 3),
-        "processor_seconds": round(clock.processor_s, 3),
-        "phases": clock.phase_seconds(),
-        "work": clock.work,
+        **clock.to_json(),
     }
 
 

@@ -35,6 +35,9 @@ from ..rewriting.picture import judgement_text, rule_svg, rule_text
 from ..rewriting.rule_files import load_rules
 from .combinations import SHOW
 
+Judged = tuple[Substitution, Judgement | list[str] | None]
+"""A rule, and its judgement or the text of its derivation."""
+
 
 @click.command("show")
 @click.argument("rule", required=False)
@@ -60,35 +63,9 @@ def show_command(
     if rule is None:
         if flexflow is not None:
             _write_flexflow(flexflow, [r for r, _ in found])
-        if as_json:
-            emit(
-                {
-                    "rules": [
-                        {
-                            "name": r.name,
-                            **dict(zip(("left", "right"), sides_text(r), strict=True)),
-                            "preconditions": [str(c) for c in r.preconditions],
-                            "degree_1_only": list(_ones(r, j)),
-                        }
-                        for r, j in found
-                    ]
-                }
-            )
-            return Exit.DONE
-        for r, j in found:
-            said = [f"if {', '.join(map(str, r.preconditions))}"] if r.preconditions else []
-            said += ["at degree 1 only"] if _ones(r, j) else []
-            say(f"{r.name:<12} {' => '.join(sides_text(r))}" + (f"   {'; '.join(said)}" if said else ""))
+        _show_all(found, as_json)
         return Exit.DONE
-    chosen = [(r, j) for r, j in found if r.name == rule]
-    if not chosen:
-        names = [r.name for r, _ in found]
-        near = [n for n in names if rule in n][:8] or get_close_matches(rule, names)
-        raise InputError(
-            f"no rule is called {rule!r}"
-            + (f"; there are {', '.join(near)}" if near else f"; 'shardproof rules show' lists all {len(found)}")
-        )
-    one, judgement = chosen[0]
+    one, judgement = _rule_called(rule, found)
     if svg is not None:
         write_file(svg, rule_svg(one).encode())
     if flexflow is not None:
@@ -97,6 +74,45 @@ def show_command(
         found_obligations = obligations(one)
         write_file(smtlib, smtlib_script(found_obligations, one.name).encode())
         say(f"wrote {len(found_obligations)} obligations to {smtlib}", err=True)
+    _show_one(one, judgement, as_json)
+    return Exit.DONE
+
+
+def _show_all(found: Sequence[Judged], as_json: bool) -> None:
+    """Every rule on a line."""
+    if as_json:
+        rules = [
+            {
+                "name": r.name,
+                **dict(zip(("left", "right"), sides_text(r), strict=True)),
+                "preconditions": [str(c) for c in r.preconditions],
+                "degree_1_only": list(_ones(r, j)),
+            }
+            for r, j in found
+        ]
+        emit({"rules": rules})
+        return
+    for r, j in found:
+        said = [f"if {', '.join(map(str, r.preconditions))}"] if r.preconditions else []
+        said += ["at degree 1 only"] if _ones(r, j) else []
+        say(f"{r.name:<12} {' => '.join(sides_text(r))}" + (f"   {'; '.join(said)}" if said else ""))
+
+
+def _rule_called(name: str, found: Sequence[Judged]) -> Judged:
+    """The rule of a name.  Raises `InputError` with names that are near."""
+    chosen = next(((r, j) for r, j in found if r.name == name), None)
+    if chosen is None:
+        names = [r.name for r, _ in found]
+        near = [n for n in names if name in n][:8] or get_close_matches(name, names)
+        raise InputError(
+            f"no rule is called {name!r}"
+            + (f"; there are {', '.join(near)}" if near else f"; 'shardproof rules show' lists all {len(found)}")
+        )
+    return chosen
+
+
+def _show_one(one: Substitution, judgement: Judgement | list[str] | None, as_json: bool) -> None:
+    """A rule and its proof."""
     proof = (
         judgement
         if isinstance(judgement, list)
@@ -120,10 +136,9 @@ def show_command(
             document
             | {"forced": list(forced_texts(one, forced)), "degree_1_only": list(at_degree_one_only(one, forced))}
         )
-        return Exit.DONE
+        return
     for line in (*text, "", *proof):
         say(line)
-    return Exit.DONE
 
 
 def _forced_of(rule: Substitution, judgement: Judgement | list[str] | None) -> tuple[tuple[str, int], ...]:
@@ -136,12 +151,12 @@ def _ones(rule: Substitution, judgement: Judgement | list[str] | None) -> tuple[
     return at_degree_one_only(rule, _forced_of(rule, judgement))
 
 
-def _judgements(file: Path | None) -> list[tuple[Substitution, Judgement | list[str] | None]]:
+def _judgements(file: Path | None) -> list[Judged]:
     """Rules with their judgement, or the text of their derivation."""
     files = [file] if file is not None else sorted(SHIPPED.glob("*.spz"))
     if not files:
         raise InputError("no library comes with this installation; give one with --library")
-    out: list[tuple[Substitution, Judgement | list[str] | None]] = []
+    out: list[Judged] = []
     for path in files:
         if path.suffix != ".spz":
             out += [(s, None) for item in load_rules(path) for s in item.substitutions]

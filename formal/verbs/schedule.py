@@ -150,20 +150,7 @@ def _publish(
     with Watch("checking"), limit.phase("check"):
         published = publisher.publish(output, write_schedule(None, answer.certificate()))
     status, code = _outcome(published, answer)
-    document |= {
-        "status": status,
-        "lower_bound": None if published.lower_bound is None else _number(published.lower_bound, scale),
-        "gap": None if published.lower_bound is None else 1 - published.lower_bound / found.makespan,
-        "verdict": published.verdict.value,
-        "identity": published.identity,
-        "certificate": None if published.path is None else str(published.path),
-        **published.to_json(),
-        "seconds": round(limit.elapsed_s, 3),
-        "processor_seconds": round(limit.processor_s, 3),
-        "phases": limit.phase_seconds(),
-        "work": limit.work,
-    }
-    document |= extra or {}
+    document |= {"status": status, **_published_json(published, answer, limit), **(extra or {})}
     if answer.asked is not None:
         document["engine"] = answer.asked.to_json(lambda units: _number(units, scale), _best(answer))
     if answer.shorter is not None:
@@ -183,6 +170,20 @@ def _publish(
     if published.path is not None:
         say(f"wrote {published.path} ({published.size} bytes) in {limit.elapsed_s:.1f} s", *published.advice)
     return code
+
+
+def _published_json(published: Published, answer: Answer, limit: TimeLimit) -> dict[str, object]:
+    """What was proved of a schedule, and the time that it took."""
+    least = published.lower_bound
+    return {
+        "lower_bound": None if least is None else _number(least, answer.scale),
+        "gap": None if least is None else 1 - least / answer.found.makespan,
+        "verdict": published.verdict.value,
+        "identity": published.identity,
+        "certificate": None if published.path is None else str(published.path),
+        **published.to_json(),
+        **limit.to_json(),
+    }
 
 
 def _listed(value: object) -> object:

@@ -100,14 +100,8 @@ def solve_command(
         return print_options(as_json)
     if problem_file is None:
         raise click.MissingParameter(param_type="argument", param_hint="'PROBLEM'")
-    if (
-        alone
-        and engine in ONE_THREAD
-        and click.get_current_context().get_parameter_source("threads") is ParameterSource.COMMANDLINE
-    ):
-        raise click.UsageError(
-            f"--alone and --threads do not go together: {ONE_THREAD[engine]} decides with one thread"
-        )
+    if alone and engine in ONE_THREAD:
+        _refuse_threads(ONE_THREAD[engine])
     clock = start_limit(time_limit, work_limit)
     publisher = publisher.within(clock.late)
     with clock.phase("tables"):
@@ -135,14 +129,9 @@ def solve_command(
         published = publisher.publish(output, write_certificate(None, answer.certificate), problem)
     code, status = outcome(published, allowed)
     if as_json:
-        emit(
-            {
-                **document(status, published, problem, allowed, clock, (problem_file,)),
-                "solution": list(answer.solution),
-                **({} if begun is None else {"known_cost": problem.cost_of(begun)}),
-                **asked_json(answer),
-            }
-        )
+        told = document(status, published, problem, allowed, clock, (problem_file,))
+        beside = {} if begun is None else {"known_cost": problem.cost_of(begun)}
+        emit({**told, "solution": list(answer.solution), **beside, **asked_json(answer)})
         return code
     say(f"{problem.name}: {len(problem.vertices)} vertices, {len(problem.edges)} edges")
     if begun is not None:
@@ -153,3 +142,9 @@ def solve_command(
             f"wrote {published.path} ({published.size} bytes) in {clock.words()}", *published.advice_lines(problem_file)
         )
     return code
+
+
+def _refuse_threads(engine: str) -> None:
+    """Raises `UsageError` where threads were asked for."""
+    if click.get_current_context().get_parameter_source("threads") is ParameterSource.COMMANDLINE:
+        raise click.UsageError(f"--alone and --threads do not go together: {engine} decides with one thread")

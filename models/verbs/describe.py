@@ -112,21 +112,7 @@ def import_command(
     if list_ops:
         if file is not None:
             raise click.UsageError("--list-ops lists operators and reads nothing: leave out the model")
-        from ..sources.jax import handlers as jax_handlers
-        from ..sources.numpy import trace as numpy_trace
-        from ..sources.onnx import importer as onnx
-        from ..sources.torch import importer as torch
-
-        kinds = {
-            "onnx": onnx.supported_operators(),
-            "torch": torch.supported_operators(),
-            "numpy": numpy_trace.supported_functions(),
-            "jax": sorted(jax_handlers.HANDLERS),
-        }
-        if as_json:
-            emit({"operators": {kind: list(names) for kind, names in kinds.items()}})
-        else:
-            say(*(name for names in kinds.values() for name in names))
+        _list_operators(as_json)
         return Exit.DONE
     if file is None:
         raise click.UsageError(
@@ -164,12 +150,7 @@ def import_command(
             }
         )
         return Exit.DONE
-    counts: dict[str, int] = {}
-    for op in graph.operators:
-        counts[op.function] = counts.get(op.function, 0) + 1
-    say(f"{graph.name}: {len(graph.operators)} operators, {len(graph.tensors)} tensors, sha256 {graph.sha256()[:16]}")
-    say("  " + ", ".join(f"{n} {f}" for f, n in sorted(counts.items(), key=lambda c: (-c[1], c[0]))))
-    say(*(f"  note: {note}" for note in notes))
+    say(*_graph_lines(graph), *(f"  note: {note}" for note in notes))
     if compared is not None:
         say(f"  {compared.words}")
     if step is not None:
@@ -180,6 +161,37 @@ def import_command(
     if output is not None:
         say(f"wrote {output}" + (f" and its constants {constants}" if constants is not None else ""))
     return Exit.DONE
+
+
+def _list_operators(as_json: bool) -> None:
+    """Everything that the frontends translate."""
+    from ..sources.jax import handlers as jax_handlers
+    from ..sources.numpy import trace as numpy_trace
+    from ..sources.onnx import importer as onnx
+    from ..sources.torch import importer as torch
+
+    kinds = {
+        "onnx": onnx.supported_operators(),
+        "torch": torch.supported_operators(),
+        "numpy": numpy_trace.supported_functions(),
+        "jax": sorted(jax_handlers.HANDLERS),
+    }
+    if as_json:
+        emit({"operators": {kind: list(names) for kind, names in kinds.items()}})
+    else:
+        say(*(name for names in kinds.values() for name in names))
+
+
+def _graph_lines(graph: Graph) -> list[str]:
+    """Size and identity of a graph, and its functions by how often they occur."""
+    counts: dict[str, int] = {}
+    for op in graph.operators:
+        counts[op.function] = counts.get(op.function, 0) + 1
+    size = f"{len(graph.operators)} operators, {len(graph.tensors)} tensors"
+    return [
+        f"{graph.name}: {size}, sha256 {graph.sha256()[:16]}",
+        "  " + ", ".join(f"{n} {f}" for f, n in sorted(counts.items(), key=lambda c: (-c[1], c[0]))),
+    ]
 
 
 def _file_text(graph: Graph, compared: Comparison | None) -> str:

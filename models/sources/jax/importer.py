@@ -28,6 +28,7 @@ from types import ModuleType
 from typing import cast
 
 from ...program.graph import Graph, GraphError, Role, UnsupportedOperators
+from ..building.layer_names import layer_names, with_layer_names
 from ..building.original import Original
 from ..loops.reroll import reroll_loops
 from ..numpy.array import TracedArray
@@ -105,7 +106,9 @@ def graph_of(
         names_of = [label for view, label in zip(views, labels, strict=True) if view.tensor == made.output.tensor]
         made.assigned = names_of[0] if names_of else None
     graph, _ = recorder.finish(views, labels)
-    return recognise(reroll_loops(digits_of(once(graph))), attention=attention).graph
+    graph = once(graph)
+    graph = with_layer_names(graph, layer_names(graph, {op.name for op in graph.operators}))
+    return recognise(reroll_loops(digits_of(graph)), attention=attention).graph
 
 
 def once(graph: Graph) -> Graph:

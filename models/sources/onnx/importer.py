@@ -15,6 +15,7 @@ shapes that differ are the batch's (`layout` for reshapes).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +30,7 @@ from ...program.graph import Graph, GraphError, UnsupportedOperators
 from ..building.builder import Builder
 from ..building.digits import Digits, split_digits
 from ..building.flat import Unsupported, used
+from ..building.layer_names import layer_names, with_layer_names
 from ..building.original import Original
 from . import dense as onnx_dense
 from . import layout as onnx_layout
@@ -63,6 +65,8 @@ _DTYPES: Final[Mapping[int, str]] = MappingProxyType(
     }
 )
 _SMALL = 4096
+_PATH: Final = re.compile(r"[./]")
+"""What separates modules in names of nodes."""
 
 
 @dataclass(frozen=True)
@@ -127,10 +131,14 @@ def import_model(model: ModelProto, name: str, batch: int | None = None) -> Impo
         tuple(context.g.operators),
         tuple(context.values[o] for o in outputs),
     )
-    digits = split_digits(used(flat).check())
+    flat = used(flat).check()
+    names = layer_names(flat, {op.name for op in flat.operators if not _PATH.search(op.name)})
+    digits = split_digits(with_layer_names(flat, names))
+    where = {names.get(k, k): v for k, v in context.where.items()}
     kept = {op.name for op in digits.graph.operators}
-    values = {v: digits.stored[t] for v, t in context.values.items() if t in digits.stored}
-    return Imported(digits.graph, {k: v for k, v in context.where.items() if k in kept}, values, digits)
+    held = {v: names.get(t, t) for v, t in context.values.items()}
+    values = {v: digits.stored[t] for v, t in held.items() if t in digits.stored}
+    return Imported(digits.graph, {k: v for k, v in where.items() if k in kept}, values, digits)
 
 
 def _read(path: Path) -> ModelProto:

@@ -26,6 +26,7 @@ from ..building.attention import with_fused_gradients
 from ..building.builder import Builder
 from ..building.digits import split_digits
 from ..building.flat import Unsupported, check_extents, used
+from ..building.layer_names import layer_names, with_layer_names
 from ..building.original import Original, not_run
 from ..building.slots import Places, with_slots
 from ..building.stated import with_constants
@@ -209,7 +210,11 @@ def convert(program: Program, places: Places | None = None) -> Imported:
         if loss is not None and len(wanted) > 1:
             flat = rename_tensor(flat, loss, LOSS)
             context.where.update({LOSS: context.where[loss]} if loss in context.where else {})
-        flat = without_sorting(used(replace(flat, specified=tuple(context.specified))).check())
+        flat, uses = used(flat), tuple(context.specified)
+        names = layer_names(flat, _outside_modules(context) - {p.tensor for use in uses for p in use.places})
+        flat = with_layer_names(flat, names)
+        context.where = {names.get(k, k): v for k, v in context.where.items()}
+        flat = without_sorting(used(replace(flat, specified=uses)).check())
         digits = split_digits(flat if places is None else with_slots(flat, places))
         found = recognise(reroll_loops(digits.graph), context.contents, program.attention)
         graph = with_specified(found.graph, digits.graph, found.renamed)
@@ -225,6 +230,13 @@ def convert(program: Program, places: Places | None = None) -> Imported:
         found.applied,
         (*program.notes, *_drawn(context), *left),
         places_of,
+    )
+
+
+def _outside_modules(c: Context) -> frozenset[str]:
+    """Operators that the outermost module computes by itself, so that their names have no path."""
+    return frozenset(
+        name for name, at in c.where.items() if at in c.places and not c.places[at].path + name.partition(".")[1]
     )
 
 
