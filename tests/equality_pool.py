@@ -16,7 +16,7 @@ from shardproof.models.equality.program import Step, Word
 from shardproof.verify.equality.functions import Forms
 from shardproof.verify.equality.index import Undecided
 from shardproof.verify.equality.meaning import Meaning
-from shardproof.verify.equality.ranks import same
+from shardproof.verify.equality.reading import same
 from shardproof.verify.equality.segments import Segments, Tensor
 from shardproof.verify.equality.terms import Head, Kind
 from shardproof.verify.equality.unfolding import Unfolding

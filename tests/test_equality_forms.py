@@ -14,7 +14,7 @@ from shardproof.models.equality.program import Step, Word
 from shardproof.verify.equality.functions import Forms
 from shardproof.verify.equality.index import OWN, Undecided
 from shardproof.verify.equality.meaning import Meaning
-from shardproof.verify.equality.ranks import same
+from shardproof.verify.equality.reading import same
 from shardproof.verify.equality.segments import Joined, Segments, Tensor
 from shardproof.verify.equality.terms import Form, Head, Kind
 from shardproof.verify.equality.unfolding import Unfolding

@@ -326,7 +326,7 @@ class Question:
         )
         found = Relations(self.single.program, [whole for whole, _ in self.runs])
         relations = tuple(
-            found.of(rank, held.program, [ranks[rank] for _, ranks in self.runs], self.places[rank])
+            found.of(rank, held.program, self.given[rank], [ranks[rank] for _, ranks in self.runs], self.places[rank])
             for rank, held in enumerate(self.ranks)
         )
         return Pair(
