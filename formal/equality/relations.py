@@ -66,8 +66,17 @@ class Relations:
                     found.append(Relation(number, *part))
         return tuple(found)
 
+    def is_whole(self, array: Array) -> bool:
+        """Whether an array is a whole tensor that the one device makes or is given, in the first run."""
+        if not self._shapes:
+            self._look()
+        return any(alike(array, self.runs[0][n]) for n in self._shapes.get(array.shape, ()))
+
     def _look(self) -> None:
-        """Writes down what makes the tensors of the one device, and of what."""
+        """Writes down what makes the tensors of the one device, and of what; what it is given may be sent, too."""
+        for source in self.single.sources:
+            self._made[source.number] = ""
+            self._shapes.setdefault(self.runs[0][source.number].shape, []).append(source.number)
         for step in self.single.steps:
             for which, n in enumerate(step.makes):
                 self._made[n] = step.operator

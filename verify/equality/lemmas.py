@@ -25,11 +25,17 @@ from .index import Undecided
 from .reading import Operation, Reading, part
 from .segments import Tensor
 from .steps import Malformed
+from .unfolding import Lost
 
 MOST_CELLS: Final = 2048
 """Cells of one lemma: a sum over 512 ranks, each of three steps, has as many."""
 MOST_WHOLES: Final = 256
 """Tensors of the one device of one lemma: more are not cut off where they might be."""
+
+MOST_STEPS: Final = 32
+"""Operations of a lemma behind one another: more are not what one relation is about."""
+MOST_MISSED: Final = 2
+"""Cells inside a lemma that no lemma showed to be what a relation says: behind a fault nothing is looked at long."""
 
 BEHIND: Final = (0, 1, 3)
 """How many steps before its pieces a lemma is cut off, one after another until it is seen: exp(x - m) / s is
@@ -129,9 +135,11 @@ class Lemmas:
     """Cells of all ranks of a pair, and the lemmas that were looked at."""
 
     def __init__(self, pair: Pair, work: Callable[[int], None]) -> None:
-        self.pair, self.work = pair, work
+        self.pair, self.work, self.lost = pair, work, Lost()
+        self.missed = set[int]()
         self.operations = list[Operation]()
         self.cells = list[Cell]()
+        self.steps = list[int]()
         self.first_uses: dict[Signature, tuple[bool, int]] = {}
         self.shaped = set[Signature]()
         self.proved: dict[Lemma, bool] = {}
@@ -198,6 +206,7 @@ class Lemmas:
         if found is None:
             found = self._ids[cell] = len(self.cells)
             self.cells.append(cell)
+            self.steps.append(1 + max((self.steps[i] for i in cell.reads), default=0) if isinstance(cell, Made) else 0)
             if isinstance(cell, Made):
                 self.first_uses.setdefault(self._signature(cell), (False, found))
         return found
@@ -239,6 +248,8 @@ class Lemmas:
         key = number, whole, runs
         if key not in self._holds:
             self._holds[key] = any(self._holds_behind(steps, number, whole, runs) for steps in BEHIND)
+            if not self._holds[key]:
+                self.missed.add(number)
         return self._holds[key]
 
     def _holds_behind(self, steps: int, number: int, whole: int, runs: tuple[Runs, ...]) -> bool:
@@ -251,8 +262,8 @@ class Lemmas:
         """What is to be proved of a cell, where so many steps before its pieces are written out; None where that is too
         long.
         """
-        cells = written_out([number], self._reads, MOST_CELLS)
-        if cells is None:
+        cells = written_out([number], self._reads, MOST_CELLS) if self.steps[number] <= MOST_STEPS else None
+        if cells is None or sum(n in self.missed for n in cells if n != number) > MOST_MISSED:
             return None
         pieces = [c.whole for n in cells if isinstance(c := self.cells[n], Piece)]
         inside, cuts = set[int](), {n for n in pieces if self._cut(n)}
@@ -295,7 +306,7 @@ class Lemmas:
                 return cell
 
     def _prove(self, lemma: Lemma) -> bool:
-        reading = Reading(self.work)
+        reading = Reading(self.work, self.lost)
         try:
             wholes = self._wholes(reading, lemma)
             values = list[Tensor]()
@@ -350,7 +361,7 @@ class Lemmas:
         for signature, use in self.first_uses.items():
             if signature in self.shaped:
                 continue
-            reading = Reading(self.work)
+            reading = Reading(self.work, self.lost)
             one = Made(signature.operation, tuple(range(len(signature.reads))), signature.which, signature.shape, False)
             try:
                 self.made(reading, one, [reading.any_tensor(str(k), s, False) for k, s in enumerate(signature.reads)])

@@ -28,6 +28,7 @@ from .lemmas import Constant, Lemmas, Made, Piece, is_real, written_out
 from .reading import Reading, part
 from .segments import Tensor
 from .steps import Malformed, require_shape, require_step
+from .unfolding import Lost
 
 MOST_CELLS: Final = 1 << 14
 """Into which parts may cut a tensor."""
@@ -135,7 +136,7 @@ class Sight:
     def all_tensors(self) -> tuple[Reading, dict[int, Tensor]]:
         """The tensors of the one device, by name."""
         if self._all is None:
-            reading, program, values = Reading(self.work), self.pair.single, dict[int, Tensor]()
+            reading, program, values = Reading(self.work, Lost()), self.pair.single, dict[int, Tensor]()
             constants = dict(self.pair.constants)
             for s in program.sources:
                 if (known := constants.get(s.number)) is not None:
@@ -209,16 +210,17 @@ def compare(pair: Pair, work: Callable[[int], None]) -> Outcome:
     """What is seen of a pair."""
     try:
         sight = Sight(pair, work)
-        found = _compared(sight)
+        found = by_lemmas(sight)
         if not found.equal and not found.stuck:
             sight.widely = True
-            found = _compared(sight)
+            found = by_lemmas(sight)
         return found
     except Undecided as error:
         return Outcome(False, "", str(error))
 
 
-def _compared(sight: Sight) -> Outcome:
+def by_lemmas(sight: Sight) -> Outcome:
+    """What lemmas show; `widely`, among all tensors too."""
     try:
         places = _places(sight)
         if isinstance(places, Outcome):

@@ -21,7 +21,7 @@ from .meaning import Meaning, real
 from .segments import Segments, Tensor
 from .steps import Malformed
 from .terms import Form, Head, Kind
-from .unfolding import Unfolding
+from .unfolding import Lost, Unfolding
 from .values import MOST_PIECES, Tensors, Value, require_few
 
 
@@ -44,14 +44,16 @@ class Operation:
 
 
 class Reading:
-    """Forms of its own, and what is known of them; `work(things)` is called for what is made, and may raise."""
+    """Forms of its own, and what is known of them; `work(things)` is called for what is made, and may raise; `lost` is
+    what comparisons may still make in vain.
+    """
 
-    def __init__(self, work: Callable[[int], None]) -> None:
+    def __init__(self, work: Callable[[int], None], lost: Lost) -> None:
         self.forms = Forms(work)
         self.tensors = Tensors(self.forms)
         self.meaning = Meaning(self.tensors)
         self.segments = Segments(self.meaning)
-        self.unfolding = Unfolding(self.forms)
+        self.unfolding = Unfolding(self.forms, lost)
         self.named = set[int]()
         self._rests: dict[int, bool] = {}
 
