@@ -14,7 +14,7 @@ written out: positions and masks have a meaning that others have not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isinf
 from typing import Final, NamedTuple
 
@@ -219,7 +219,7 @@ class Lemmas:
     def _signature(self, cell: Made) -> Signature:
         return Signature(cell.operation, tuple(self.shape(i) for i in cell.reads), cell.which, cell.shape)
 
-    def met(
+    def step_cells(
         self, meeting: Meeting, reads: Sequence[Sequence[int]], shapes: Sequence[Sequence[Shape]]
     ) -> list[list[int]]:
         """Cells that steps make, of what they read and the shapes that they say."""
@@ -315,9 +315,9 @@ class Lemmas:
                     case Piece():
                         values.append(part(reading.segments, wholes[cell.whole], cell.runs))
                     case Constant():
-                        values.append(reading.known(cell.known, cell.shape))
+                        values.append(reading.constant(cell.known, cell.shape))
                     case Made():
-                        values.append(reading.recognise(self.made(reading, cell, values)))
+                        values.append(reading.recognise(self.evaluate(reading, cell, values)))
             return reading.same(values[-1], part(reading.segments, wholes[lemma.whole], lemma.runs))
         except Undecided:
             return False
@@ -331,17 +331,17 @@ class Lemmas:
                     wholes.append(reading.any_tensor(str(k), row.shape, row.infinite))
                 case Start():
                     wholes.append(
-                        reading.given(str(k), row.described, row.floor)
+                        reading.source(str(k), row.described, row.floor)
                         if row.known is None
-                        else reading.known(row.known, row.described.shape)
+                        else reading.constant(row.known, row.described.shape)
                     )
                 case Made():
-                    value = self.made(reading, row, wholes)
+                    value = self.evaluate(reading, row, wholes)
                     wholes.append(reading.name(value) if row.real else value)
         reading.meaning.learning = False
         return wholes
 
-    def made(self, reading: Reading, made: Made, values: Sequence[Tensor]) -> Tensor:
+    def evaluate(self, reading: Reading, made: Made, values: Sequence[Tensor] | Mapping[int, Tensor]) -> Tensor:
         """What an operation makes of these values.  Raises `Undecided`, and `Malformed` for another shape."""
         operation = self.operations[made.operation]
         reads = [values[i] for i in made.reads]
@@ -364,7 +364,9 @@ class Lemmas:
             reading = Reading(self.work, self.lost)
             one = Made(signature.operation, tuple(range(len(signature.reads))), signature.which, signature.shape, False)
             try:
-                self.made(reading, one, [reading.any_tensor(str(k), s, False) for k, s in enumerate(signature.reads)])
+                self.evaluate(
+                    reading, one, [reading.any_tensor(str(k), s, False) for k, s in enumerate(signature.reads)]
+                )
             except Undecided:
                 left.append(use)
         return left

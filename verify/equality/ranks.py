@@ -88,7 +88,7 @@ class Sight:
                 require_step(programs[rank], step)
                 require_outputs(step)
             shapes = [[programs[rank].tensors[n].shape for n in step.makes] for rank, step in meeting]
-            made = lemmas.met(meeting, [[cells[r][i] for i in s.reads] for r, s in meeting], shapes)
+            made = lemmas.step_cells(meeting, [[cells[r][i] for i in s.reads] for r, s in meeting], shapes)
             for (rank, step), new in zip(meeting, made, strict=True):
                 for number, cell in zip(step.makes, new, strict=True):
                     self.where.setdefault(cell, (rank, step))
@@ -140,9 +140,9 @@ class Sight:
             constants = dict(self.pair.constants)
             for s in program.sources:
                 if (known := constants.get(s.number)) is not None:
-                    values[s.number] = reading.known(known, program.tensors[s.number].shape)
+                    values[s.number] = reading.constant(known, program.tensors[s.number].shape)
                 else:
-                    values[s.number] = reading.given(s.name, program.tensors[s.number], s.name in self.pair.floors)
+                    values[s.number] = reading.source(s.name, program.tensors[s.number], s.name in self.pair.floors)
             reading.meaning.learning = True
             for step in program.steps:
                 self.work(1)
@@ -178,14 +178,14 @@ class Sight:
                 case Piece():
                     self.values[n] = self._part(cell.whole, cell.runs)
                 case Constant():
-                    self.values[n] = reading.known(cell.known, cell.shape)
+                    self.values[n] = reading.constant(cell.known, cell.shape)
                 case Made():
                     self.values[n] = reading.recognise(self._made(reading, n, cell))
         return self.values[number]
 
     def _made(self, reading: Reading, number: int, cell: Made) -> Tensor:
         try:
-            return self.lemmas.made(reading, cell, self.values)
+            return self.lemmas.evaluate(reading, cell, self.values)
         except Undecided as error:
             rank, step = self.where[number]
             raise Undecided(f"rank {rank}, {step.operator}{step.line and f' ({step.line})'}: {error}") from None

@@ -59,13 +59,13 @@ class Reading:
 
     # ------------------------------------------------------------------ what is given
 
-    def known(self, known: Known, shape: tuple[int, ...]) -> Tensor:
+    def constant(self, known: Known, shape: tuple[int, ...]) -> Tensor:
         """A constant."""
         if known.number is not None:
             return self.tensors.full(shape, real(known.number, self.forms))
         return self.tensors.source(self.forms.head(Head(Kind.INPUT, known.content, ("constant",))), shape)
 
-    def given(self, name: str, described: Described, floor: bool) -> Tensor:
+    def source(self, name: str, described: Described, floor: bool) -> Tensor:
         """A tensor of which nothing is known but its element type; `floor`: whole numbers that are never below 0."""
         head = self.forms.head(Head(Kind.INPUT, name))
         if described.dtype.startswith(("int", "uint")):
@@ -84,17 +84,17 @@ class Reading:
 
     # ------------------------------------------------------------------ names
 
-    def applied(self, value: Tensor, function: Callable[[Form], Form]) -> Tensor:
+    def apply(self, value: Tensor, function: Callable[[Form], Form]) -> Tensor:
         """A function of every element's form."""
         return self.segments.each([value], lambda parts: self.tensors.apply(parts[0], function))
 
     def name(self, value: Tensor) -> Tensor:
         """A tensor of the one device, by name."""
-        return self.applied(value, self._name)
+        return self.apply(value, self._name)
 
     def recognise(self, value: Tensor) -> Tensor:
         """A tensor of a rank, by the names that its forms have."""
-        return self.applied(value, self._recognise)
+        return self.apply(value, self._recognise)
 
     def _name(self, form: Form) -> Form:
         if not self._long(form):
