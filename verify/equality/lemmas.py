@@ -104,6 +104,13 @@ class Signature(NamedTuple):
     shape: Shape
 
 
+class Behind(NamedTuple):
+    """Shapes of what an operation reads, and how many operations stand behind one another up to it."""
+
+    shapes: tuple[Shape, ...]
+    steps: int
+
+
 def is_real(described: Described) -> bool:
     """Whether elements are real numbers."""
     return described.dtype.startswith(("float", "bfloat"))
@@ -198,26 +205,30 @@ class Lemmas:
 
     # ------------------------------------------------------------------ ranks
 
-    def cell(self, cell: Cell) -> int:
-        """The number of a cell."""
+    def cell(self, cell: Cell, behind: Behind | None = None) -> int:
+        """The number of a cell; `behind`: of what it reads, where that is known."""
         if isinstance(cell, Piece):
             cell = Piece(self.first(cell.whole), cell.runs)
         found = self._ids.get(cell)
         if found is None:
             found = self._ids[cell] = len(self.cells)
             self.cells.append(cell)
-            self.steps.append(1 + max((self.steps[i] for i in cell.reads), default=0) if isinstance(cell, Made) else 0)
+            self.steps.append(0)
             if isinstance(cell, Made):
-                self.first_uses.setdefault(self._signature(cell), (False, found))
+                behind = behind or self._behind(cell.reads)
+                self.steps[found] = behind.steps
+                signature = Signature(cell.operation, behind.shapes, cell.which, cell.shape)
+                self.first_uses.setdefault(signature, (False, found))
         return found
+
+    def _behind(self, reads: Sequence[int]) -> Behind:
+        shapes = tuple(self.shape(i) for i in reads)
+        return Behind(shapes, 1 + max((self.steps[i] for i in reads), default=0))
 
     def shape(self, number: int) -> Shape:
         """The shape of a cell."""
         cell = self.cells[number]
         return tuple(sum(n for _, _, n in runs) for runs in cell.runs) if isinstance(cell, Piece) else cell.shape
-
-    def _signature(self, cell: Made) -> Signature:
-        return Signature(cell.operation, tuple(self.shape(i) for i in cell.reads), cell.which, cell.shape)
 
     def step_cells(
         self, meeting: Meeting, reads: Sequence[Sequence[int]], shapes: Sequence[Sequence[Shape]]
@@ -232,9 +243,10 @@ class Lemmas:
             return [[self.cell(Made(one, tuple(reads[0]), k, s, False)) for k, s in enumerate(shapes[0])]]
         one = self.operation(step.operator, tuple(_of_members(s, meeting) for _, s in meeting), True)
         read = tuple(r[0] for r in reads)
+        behind = self._behind(read)
         alike = step.operator in ("all_reduce", "all_gather", "broadcast")  # members have the same
         return [
-            [self.cell(Made(one, read, 0 if alike and s == shapes[0] else k, s[0], False))]
+            [self.cell(Made(one, read, 0 if alike and s == shapes[0] else k, s[0], False), behind)]
             for k, s in enumerate(shapes)
         ]
 
@@ -262,7 +274,10 @@ class Lemmas:
         """What is to be proved of a cell, where so many steps before its pieces are written out; None where that is too
         long.
         """
-        cells = written_out([number], self._reads, MOST_CELLS) if self.steps[number] <= MOST_STEPS else None
+        if self.steps[number] > MOST_STEPS:
+            return None
+        cells = written_out([number], self._reads, MOST_CELLS)
+        self.work(1 + (MOST_CELLS if cells is None else len(cells)) // 8)
         if cells is None or sum(n in self.missed for n in cells if n != number) > MOST_MISSED:
             return None
         pieces = [c.whole for n in cells if isinstance(c := self.cells[n], Piece)]
@@ -273,9 +288,9 @@ class Lemmas:
         wholes = written_out(
             [*pieces, whole], lambda n: () if n in cuts or n not in self._made else self._made[n].reads, MOST_WHOLES
         )
+        self.work(1 + (MOST_WHOLES if wholes is None else len(wholes)) // 8)
         if wholes is None:
             return None
-        self.work(1 + (len(cells) + len(wholes)) // 16)
         rows = list[Cut | Start | Made]()
         for n in wholes:
             made = self._made.get(n)
