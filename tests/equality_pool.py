@@ -16,10 +16,10 @@ from shardproof.models.equality.program import Step, Word
 from shardproof.verify.equality.functions import Forms
 from shardproof.verify.equality.index import Undecided
 from shardproof.verify.equality.meaning import Meaning
-from shardproof.verify.equality.ranks import same
+from shardproof.verify.equality.reading import same
 from shardproof.verify.equality.segments import Segments, Tensor
 from shardproof.verify.equality.terms import Head, Kind
-from shardproof.verify.equality.unfolding import Unfolding
+from shardproof.verify.equality.unfolding import Lost, Unfolding
 from shardproof.verify.equality.values import Tensors, Value
 
 DRAWS = 3
@@ -117,7 +117,7 @@ class Pool:
         return pairs, proved, wrong
 
     def same(self, x: Tensor, y: Tensor) -> bool:
-        equal = Unfolding(self.forms).equal
+        equal = Unfolding(self.forms, Lost()).equal
         rows = [[x, y]] if isinstance(x, Value) and isinstance(y, Value) else self.segments.cut([x, y])[1]
         return all(same(self.tensors, a, b, equal) for a, b in rows)
 

@@ -14,10 +14,10 @@ from shardproof.models.equality.program import Step, Word
 from shardproof.verify.equality.functions import Forms
 from shardproof.verify.equality.index import OWN, Undecided
 from shardproof.verify.equality.meaning import Meaning
-from shardproof.verify.equality.ranks import same
+from shardproof.verify.equality.reading import same
 from shardproof.verify.equality.segments import Joined, Segments, Tensor
 from shardproof.verify.equality.terms import Form, Head, Kind
-from shardproof.verify.equality.unfolding import Unfolding
+from shardproof.verify.equality.unfolding import Lost, Unfolding
 from shardproof.verify.equality.values import Tensors, Value
 
 RNG = np.random.default_rng(0)
@@ -25,7 +25,7 @@ RNG = np.random.default_rng(0)
 
 def seen(b: Bench, x: Value, y: Value) -> bool:
     """Whether two values are seen to be the same."""
-    return same(b.tensors, x, y, Unfolding(b.forms).equal)
+    return same(b.tensors, x, y, Unfolding(b.forms, Lost()).equal)
 
 
 class Bench:
@@ -237,7 +237,7 @@ def test_names_give_way_to_what_they_stand_for() -> None:
         "product": b.do("matmul", two, b.do("permute", two, dims=(0, 2, 1))),
     }
     for what, value in made.items():
-        u = Unfolding(b.forms)
+        u = Unfolding(b.forms, Lost())
         want = b.numbers(value)
         while names := frozenset[int]().union(*(u.names(form) for _, form in value.pieces)):
             last = max(names)

@@ -170,6 +170,11 @@ def _rows(a: Array, whole: Array) -> Runs | None:
 def part_elements(whole: Array, part: Part) -> Array:
     """The elements of a part."""
     for dim, runs in enumerate(part.runs):
+        if len(runs) == 1:
+            ((_, there, many),) = runs
+            if many < whole.shape[dim]:
+                whole = whole[(*(slice(None),) * dim, slice(there, there + many))]
+            continue
         index = [there + k for _, there, many in runs for k in range(many)]
         whole = np.take(whole, index, axis=dim)
     return whole

@@ -17,6 +17,7 @@ from ...models.equality.pair import Given, Pair, Part
 from ...models.equality.program import Described, RankProgram, Step
 from ...models.equality.schedule import Stuck
 from ...models.text import InputError
+from .breaks import Breaks
 from .givens import Givens, ProgramWithSources, Unmatched, constant_of, stated_part
 from .layouts import NOTHING, Layouts
 from .numbers import Array, Numbers, Rounding, run_alone, run_ranks, run_single
@@ -186,19 +187,23 @@ class Question:
             names = {s.name: s.number for s in held.program.sources}
             for name, number in held.program.outputs:
                 if not name.startswith("grad "):
-                    self.results[rank].append((name, self._result(rank, name, values[rank][number], wholes)))
+                    self.results[rank].append((name, self._result(rank, name, name, values[rank][number], wholes)))
             placed = dict(self.results[rank])
             for source in held.program.sources:
                 if source.name.startswith("cotangent "):
                     part = placed[source.name.removeprefix("cotangent ")]
                     self.given[rank][source.number] = Part(f"cotangent {part.of}", part.runs)
-            for name, _ in held.program.outputs:
+            for name, number in held.program.outputs:
                 given = self.given[rank].get(names.get(name.removeprefix("grad "), -1))
                 if name.startswith("grad ") and isinstance(given, Part) and f"grad {given.of}" in wholes:
-                    self.results[rank].append((name, Part(f"grad {given.of}", given.runs)))
+                    part = Part(f"grad {given.of}", given.runs)
+                    if part.shape() != values[rank][number].shape:  # a gradient may be sharded otherwise
+                        part = self._result(rank, name, part.of, values[rank][number], wholes)
+                    self.results[rank].append((name, part))
 
-    def _result(self, rank: int, name: str, array: Array, wholes: Mapping[str, Array]) -> Part:
-        whole = wholes.get(name)
+    def _result(self, rank: int, name: str, of: str, array: Array, wholes: Mapping[str, Array]) -> Part:
+        """In which part of an output of the one device one of a rank lies."""
+        whole = wholes.get(of)
         if whole is None:
             raise Unmatched(f"output {name!r} of rank {rank} is none of the one device ({', '.join(wholes)})")
         said = self.said.outputs.get(name)
@@ -206,7 +211,7 @@ class Question:
             return stated_part(said, name, rank, array, whole, len(self.ranks))
         place = self.places[rank].find(array, whole)
         if place is not None and self.places[rank].usual(array.shape, whole.shape, place[0]):
-            return Part(name, place[0])
+            return Part(of, place[0])
         if array.ndim != whole.ndim or any(n > m for n, m in zip(array.shape, whole.shape, strict=True)):
             raise Unmatched(
                 f"output {name!r} of rank {rank} has shape {tuple(array.shape)}, which is no part of"
@@ -216,7 +221,7 @@ class Question:
         for n, m in zip(array.shape, whole.shape, strict=True):
             first = self.places[rank].first(n, m) if 0 < n < m else 0
             runs.append(((0, min(first, m - n), n),))
-        return Part(name, tuple(runs))
+        return Part(of, tuple(runs))
 
     def _compared(
         self, inputs: Numbers, only_finite: bool, without: frozenset[tuple[int, str]] = frozenset()
@@ -250,57 +255,9 @@ class Question:
                     bad = not rounded_alike(mine, theirs, small, (theirs, of), (mine, again))
                 if bad:
                     at, x, y = first_difference(mine, theirs)
-                    where, line = self._breaks(rank, numbers[name], whole, values)
+                    breaks = Breaks(self.single.program, programs, self.given, self.places, whole, values)
+                    where, line = breaks.first(rank, numbers[name])
                     return Difference(name, rank, f"{reason}: at {list(at)}{where}", line, (x, y))
-        return None
-
-    def _breaks(
-        self, rank: int, output: int, whole: Mapping[int, Array], values: Sequence[Mapping[int, Array]]
-    ) -> tuple[str, str]:
-        """The first step of a rank on the way to an output which makes of tensors that are known one that is not."""
-        program = self.ranks[rank].program
-        needed, wholes = {output}, [a for a in whole.values() if a.size]
-        for step in reversed(program.steps):
-            if needed & set(step.makes):
-                needed |= set(step.reads)
-        known = {s.number: "" for s in program.sources}
-        first: tuple[str, str] | None = None
-        for step in program.steps:
-            for number in set(step.makes) & needed:
-                word = self._explained(rank, number, wholes, values)
-                if word is not None:
-                    known[number] = word
-                elif all(i in known for i in step.reads) and step.operator not in ("full", "iota"):
-                    partial = [known[i] for i in step.reads if known[i]]
-                    said = f"; {step.operator} reads {partial[0]}" if partial else f"; breaks at {step.operator}"
-                    if partial or first is None:
-                        found = (said, step.line)
-                        if partial:
-                            return found
-                        first = found
-        if first is None and known.get(output):
-            return f"; it is {known[output]}", next((s.line for s in program.steps if output in s.makes), "")
-        return first or ("", "")
-
-    def _explained(
-        self, rank: int, number: int, wholes: Sequence[Array], values: Sequence[Mapping[int, Array]]
-    ) -> str | None:
-        """ "" for a tensor of the one device or a block of one, a word for a part of a sum; None for anything else."""
-        mine = values[rank][number]
-        if mine.size <= 1 or bool(np.all(mine == mine.flat[0])):
-            return ""
-        here = Places(rank, len(values))
-        here.known, here.firsts = dict(self.places[rank].known), dict(self.places[rank].firsts)
-        for array in wholes:
-            if array.ndim == mine.ndim and all(m % n == 0 for n, m in zip(mine.shape, array.shape, strict=True) if n):
-                first = [here.part_number(m // n) * n for n, m in zip(mine.shape, array.shape, strict=True)]
-                if alike(mine, array[tuple(slice(f, f + n) for f, n in zip(first, mine.shape, strict=True))]):
-                    return ""
-        others = [v[number] for v in values if number in v and v[number].shape == mine.shape]
-        if len(others) == len(values) > 1:
-            total = np.sum([o.astype(np.float64) for o in others], axis=0)
-            if any(alike(total, array) for array in wholes if array.shape == total.shape):
-                return f"a part of a sum over ranks (tensor of shape {list(mine.shape)})"
         return None
 
     def shape(self, name: str, output: bool) -> tuple[int, ...]:
@@ -326,7 +283,7 @@ class Question:
         )
         found = Relations(self.single.program, [whole for whole, _ in self.runs])
         relations = tuple(
-            found.of(rank, held.program, [ranks[rank] for _, ranks in self.runs], self.places[rank])
+            found.of(rank, held.program, self.given[rank], [ranks[rank] for _, ranks in self.runs], self.places[rank])
             for rank, held in enumerate(self.ranks)
         )
         return Pair(

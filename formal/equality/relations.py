@@ -1,8 +1,8 @@
 """Finds of which tensor of the one device a tensor on the way of a rank is a part: what the proof goes along.
 
-Numbers tell it, on the inputs that are given and on drawn ones; the checker sees it again from forms.  Of several that
-have the same numbers (the masks of two layers) one that the same operator makes is taken, and the first behind the one
-that was taken last.
+Numbers tell it, on the inputs that are given and on drawn ones; the checker sees it again from forms.  What the same
+operator makes of the tensors that a rank's are parts of is looked at first.  Of others that have the same numbers (the
+masks of two layers) one that the same operator makes is taken, and the first behind the one that was taken last.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models.equality.pair import Part, Relation, Runs
+from ...models.equality.pair import Given, Part, Relation, Runs
 from ...models.equality.program import RankProgram
 from .numbers import Array
 from .parts import NEAR, Places, alike, part_elements
 
 Run = Mapping[int, Array]
+Shape = tuple[int, ...]
+Found = tuple[int, tuple[Runs, ...]]
+"""A tensor of the one device, and a part of it."""
+
 MOST_PLACES: Final = 16
 """Places of one shape in another that are looked at."""
 
@@ -31,51 +35,105 @@ class Relations:
 
     single: RankProgram
     runs: Sequence[Run]
-    _corners: dict[tuple[int, tuple[int, ...]], tuple[list[tuple[int, Part]], NDArray[np.float64]]] = field(
-        default_factory=dict
-    )
+    _corners: dict[tuple[int, Shape], tuple[list[Found], NDArray[np.float64]]] = field(default_factory=dict)
+    _shapes: dict[Shape, list[int]] = field(default_factory=dict)
+    _blocks: dict[tuple[int, Shape, Shape], list[tuple[Runs, ...]]] = field(default_factory=dict)
+    _made: dict[int, str] = field(default_factory=dict)
+    _mirrored: dict[tuple[str, int, tuple[int, ...]], list[int]] = field(default_factory=dict)
 
-    def of(self, rank: int, program: RankProgram, runs: Sequence[Run], places: Places) -> tuple[Relation, ...]:
-        """Relations of a rank's tensors, which have these values in the same runs."""
-        made = {n: s.operator for s in self.single.steps for n in s.makes}
+    def of(
+        self, rank: int, program: RankProgram, given: Mapping[int, Given], runs: Sequence[Run], places: Places
+    ) -> tuple[Relation, ...]:
+        """Relations of a rank's tensors, which have these values in the same runs; of what it is given it is known."""
+        if not self._made:
+            self._look()
+        sources = {s.name: s.number for s in self.single.sources}
+        wholes = {n: sources[g.of] for n, g in given.items() if isinstance(g, Part)}
         found, last = list[Relation](), -1
         for step in program.steps:
-            for number in step.makes:
+            for which, number in enumerate(step.makes):
                 mine = [run[number] for run in runs]
                 if mine[0].size <= 1 or bool(np.all(mine[0] == mine[0].flat[0])):
                     continue
-                near = self._near(rank, mine[0], places, tuple(made))
-                for whole, part in sorted(near, key=lambda n: (made[n[0]] != step.operator, n[0] <= last, n[0])):
-                    if all(alike(m, part_elements(run[whole], part)) for m, run in zip(mine, self.runs, strict=True)):
-                        found.append(Relation(number, whole, part.runs))
-                        last = whole
-                        break
+                mirrored = self._mirrored.get((step.operator, which, tuple(wholes.get(i, -1) for i in step.reads)), ())
+                part = self._first(mine, [(n, p) for n in mirrored for p in self._places(rank, mine[0], n, places)])
+                if part is None:
+                    near = self._near(rank, mine[0], places)
+                    near.sort(key=lambda n: (self._made[n[0]] != step.operator, n[0] <= last, n[0]))
+                    part = self._first(mine, near)
+                if part is not None:
+                    last = wholes[number] = part[0]
+                    found.append(Relation(number, *part))
         return tuple(found)
 
-    def _near(self, rank: int, mine: Array, places: Places, made: Sequence[int]) -> list[tuple[int, Part]]:
+    def is_whole(self, array: Array) -> bool:
+        """Whether an array is a whole tensor that the one device makes or is given, in the first run."""
+        if not self._shapes:
+            self._look()
+        return any(alike(array, self.runs[0][n]) for n in self._shapes.get(array.shape, ()))
+
+    def _look(self) -> None:
+        """Writes down what makes the tensors of the one device, and of what; what it is given may be sent, too."""
+        for source in self.single.sources:
+            self._made[source.number] = ""
+            self._shapes.setdefault(self.runs[0][source.number].shape, []).append(source.number)
+        for step in self.single.steps:
+            for which, n in enumerate(step.makes):
+                self._made[n] = step.operator
+                self._shapes.setdefault(self.runs[0][n].shape, []).append(n)
+                self._mirrored.setdefault((step.operator, which, step.reads), []).append(n)
+
+    def _first(self, mine: Sequence[Array], parts: Sequence[tuple[int, tuple[Runs, ...]]]) -> Found | None:
+        """The first of these parts that has the same numbers in all runs."""
+        for whole, place in parts:
+            part = Part(str(whole), place)
+            if all(alike(m, part_elements(run[whole], part)) for m, run in zip(mine, self.runs, strict=True)):
+                return whole, place
+        return None
+
+    def _places(self, rank: int, mine: Array, whole: int, places: Places) -> list[tuple[Runs, ...]]:
+        there = self.runs[0][whole].shape
+        key = rank, mine.shape, there
+        if key not in self._blocks:
+            self._blocks[key] = _places(mine.shape, there, places)
+        return self._blocks[key]
+
+    def _near(self, rank: int, mine: Array, places: Places) -> list[Found]:
         """Parts of tensors whose first element is that of a rank's tensor."""
         key = rank, mine.shape
         if key not in self._corners:
-            parts = [(n, part) for n in made for part in self._parts(mine.shape, n, places)]
-            firsts = [float(self.runs[0][n][tuple(r[0][1] for r in part.runs)]) for n, part in parts]
-            self._corners[key] = parts, np.asarray(firsts, np.float64)
+            self._corners[key] = self._candidates(mine.shape, places)
         parts, corners = self._corners[key]
         first, most = float(mine.flat[0]), float(np.max(np.abs(mine), initial=0.0))
-        near = np.abs(corners - first) <= NEAR * most
-        return [parts[int(k)] for k in np.flatnonzero(near)]
+        low, high = np.searchsorted(corners, [first - NEAR * most, first + NEAR * most], "left")
+        while high < len(corners) and corners[high] <= first + NEAR * most:
+            high += 1
+        return parts[low:high]
 
-    def _parts(self, shape: Sequence[int], whole: int, places: Places) -> list[Part]:
-        """Where a rank may have a part of this shape: in its block, or in rows as it has of other tensors."""
-        there = self.runs[0][whole].shape
-        if len(there) != len(shape) or not all(shape) or any(n > m for n, m in zip(shape, there, strict=True)):
-            return []
-        choices = list[list[Runs]]()
-        for n, m in zip(shape, there, strict=True):
-            if n == m:
-                choices.append([((0, 0, n),)])
-                continue
-            rows = [r for r in sorted(places.rows) if sum(k for _, _, k in r) == n and max(t + k for _, t, k in r) <= m]
-            known = m % n == 0 or (n, m) in places.firsts
-            firsts = dict.fromkeys([*([places.first(n, m)] if known else []), *places.within(n, m)])
-            choices.append([*rows, *(((0, first, n),) for first in firsts)])
-        return [Part(str(whole), runs) for runs, _ in zip(product(*choices), range(MOST_PLACES), strict=False)]
+    def _candidates(self, shape: Shape, places: Places) -> tuple[list[Found], NDArray[np.float64]]:
+        """Parts of this shape in the order of their first elements, without those that are no number there."""
+        parts, firsts = list[Found](), list[float]()
+        for whole, numbers in self._shapes.items():
+            for place in _places(shape, whole, places):
+                at = tuple(runs[0][1] for runs in place)
+                parts += [(n, place) for n in numbers]
+                firsts += [float(self.runs[0][n][at]) for n in numbers]
+        corners = np.asarray(firsts, np.float64)
+        order = [int(k) for k in np.argsort(corners, kind="stable") if not np.isnan(corners[k])]
+        return [parts[k] for k in order], corners[order]
+
+
+def _places(shape: Sequence[int], whole: Sequence[int], places: Places) -> list[tuple[Runs, ...]]:
+    """Where a rank may have a part of this shape: in its block, or in rows as it has of other tensors."""
+    if len(whole) != len(shape) or not all(shape) or any(n > m for n, m in zip(shape, whole, strict=True)):
+        return []
+    choices = list[list[Runs]]()
+    for n, m in zip(shape, whole, strict=True):
+        if n == m:
+            choices.append([((0, 0, n),)])
+            continue
+        rows = [r for r in sorted(places.rows) if sum(k for _, _, k in r) == n and max(t + k for _, t, k in r) <= m]
+        known = m % n == 0 or (n, m) in places.firsts
+        firsts = dict.fromkeys([*([places.first(n, m)] if known else []), *places.within(n, m)])
+        choices.append([*rows, *(((0, first, n),) for first in firsts)])
+    return [place for place, _ in zip(product(*choices), range(MOST_PLACES), strict=False)]

@@ -22,6 +22,10 @@ class Part:
     of: str
     runs: tuple[Runs, ...]
 
+    def shape(self) -> tuple[int, ...]:
+        """The rank's."""
+        return tuple(sum(many for _, _, many in runs) for runs in self.runs)
+
     def whole(self, shape: tuple[int, ...]) -> bool:
         """Whether it is all of a tensor of this shape, in order."""
         return all(r == ((0, 0, n),) for r, n in zip(self.runs, shape, strict=True))

@@ -18,6 +18,10 @@ from .terms import TRUTHS, ZERO, Factor, Form, Kind, Term
 class Conditions(Abstraction):
     """What is 0 or 1."""
 
+    def take_for_infinite(self, h: int) -> None:
+        """The infinity of masks may stand in a head."""
+        self._infinities[h] = True
+
     def rests_on_infinity(self, form: Form) -> bool:
         """Whether the infinity of masks stands in a form, or in what its functions are made of."""
         return any(self._infinite(h) for (_, factors), _ in form for h, _, _ in factors)

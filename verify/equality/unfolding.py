@@ -34,21 +34,28 @@ def _apart(f: Form, g: Form) -> tuple[Form, Form]:
     return tuple(t for t in f if t not in both), tuple(t for t in g if t not in both)
 
 
+class Lost:
+    """Terms of all pairs that were made and did not show that they are equal."""
+
+    def __init__(self) -> None:
+        self.terms = 0
+
+
 class Unfolding:
     """Compares forms of one `Forms`."""
 
-    def __init__(self, forms: Forms) -> None:
-        self.forms = forms
+    def __init__(self, forms: Forms, lost: Lost) -> None:
+        self.forms, self.lost = forms, lost
         self._names: dict[int, frozenset[int]] = {}
         self._made: dict[tuple[int, Form], Form] = {}
-        self._left, self._lost = MOST_MADE, 0
+        self._left = MOST_MADE
 
     def equal(self, f: Form, g: Form) -> bool:
         """Whether both are seen to be one form."""
-        self._left = min(MOST_MADE, MOST_LOST - self._lost)
+        self._left = min(MOST_MADE, MOST_LOST - self.lost.terms)
         before = self._left
         found = self._equal(f, g)
-        self._lost += 0 if found else before - self._left
+        self.lost.terms += 0 if found else before - self._left
         return found
 
     def _equal(self, f: Form, g: Form) -> bool:

@@ -1,7 +1,8 @@
 """Runs a PyTorch program once, on one device or as one rank of many, and writes it down for `shardproof equal`.
 
 Ranks run one after another in this process, under a process group of the right size that sends nothing (PyTorch's
-`fake` backend): shapes are those of the job, values after the first collective are made of the rank's own.
+`fake` backend): shapes are those of the job, values after the first collective are made of the rank's own.  On one
+thread: sums are added up in the same order on every machine, and threads that wait for small tensors cost most of it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def capture(make: Callable[..., object], rank: int | None, ranks: int, gradients
     outputs too, of the one number that comes out, or of all outputs times cotangents that are further inputs.  Raises
     `Unreadable`, naming operator and line.
     """
-    with _group(rank, ranks), noting_factors():
+    with _one_thread(), _group(rank, ranks), noting_factors():
         try:
             called, inputs = _made(make() if rank is None else make(rank, ranks))
             return _run(called, inputs, gradients)
@@ -58,6 +59,17 @@ def capture(make: Callable[..., object], rank: int | None, ranks: int, gradients
             raise Unreadable(
                 f"{'SINGLE' if rank is None else f'rank {rank}'}: {type(error).__name__}: {error}"
             ) from error
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """PyTorch runs on one thread."""
+    many = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(many)
 
 
 @contextmanager

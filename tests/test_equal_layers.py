@@ -1,0 +1,294 @@
+"""Layers that repeat and many ranks: relations are seen once, and nothing that holds for one layer alone holds for others.
+
+What a lemma cuts off is any tensor, so every test here has a pair that is right only for the tensors that are there, or
+a step that is wrong in one of many layers or on one of many ranks.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from equality_layers import FAULTS, Fault, Writer, layered
+from test_equal_mutants import PAIRS, differs, forged, mutant
+
+from shardproof.formal.equality.givens import ProgramWithSources
+from shardproof.formal.equality.question import Question
+from shardproof.models.equality.pair import Known, Pair, Part, Relation
+from shardproof.models.equality.program import Step
+from shardproof.models.problem.claims import Verdict
+from shardproof.proofs.container.archive import read_container
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.equality.file import decode_equality, write_equality
+from shardproof.verify.budget import Budget
+from shardproof.verify.equality.certificate import check_pair
+from shardproof.verify.equality.ranks import Sight, by_lemmas, compare
+from shardproof.verify.equality.steps import Malformed
+
+RNG = np.random.default_rng(0)
+
+
+def right(layers: int, ranks: int) -> Pair:
+    question = Question(*layered(layers, ranks))
+    assert question.differs() is None
+    return question.pair()
+
+
+def verdict(pair: Pair) -> Verdict:
+    return check_pair(pair, Budget.with_large()).verdict
+
+
+def by_lemmas_alone(pair: Pair) -> Verdict:
+    """What is seen without looking at all tensors, which `test_equal_mutants` tests."""
+    try:
+        equal = by_lemmas(Sight(pair, lambda things: None)).equal
+    except (Malformed, LookupError, TypeError, ArithmeticError, ValueError):
+        return Verdict.REFUTED
+    return Verdict.PROVED if equal else Verdict.UNDECIDED
+
+
+def lemmas(pair: Pair) -> tuple[int, int, bool]:
+    """Lemmas that were proved, those that were not, and whether all tensors were looked at."""
+    sight = Sight(pair, lambda things: None)
+    sight.ranks()
+    proved = sight.lemmas.proved.values()
+    return sum(proved), len(proved) - sum(proved), sight._all is not None
+
+
+def test_equal_layers_are_proved_once() -> None:
+    two, eight = right(2, 4), right(8, 4)
+    assert verdict(two) is verdict(eight) is Verdict.PROVED
+    assert lemmas(two) == lemmas(eight) and lemmas(two)[1:] == (0, False)
+    assert len(eight.relations[0]) > 3 * len(two.relations[0])
+
+
+def test_work_of_more_layers_is_a_comparison() -> None:
+    spent = []
+    for layers in (4, 8, 16):
+        things = 0
+
+        def work(more: int) -> None:
+            nonlocal things
+            things += more
+
+        assert compare(right(layers, 4), work).equal
+        spent.append(things)
+    assert spent[2] - spent[1] < 3 * (spent[1] - spent[0]) and spent[2] < 2 * spent[0]
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("rank", [3, None])
+def test_a_fault_in_layer_7_of_8_is_different_with_rank_and_line(kind: str, rank: int | None) -> None:
+    question = Question(*layered(8, 4, Fault(kind, 6, rank)))
+    found = question.differs()
+    assert found is not None and found.output == "output" and found.line == "layer.py:6"
+    assert rank is None or "of rank 3" in found.reason
+    assert by_lemmas_alone(question.pair()) is not Verdict.PROVED
+
+
+@pytest.mark.parametrize(("layers", "ranks"), [(4, 2), (3, 4)])
+def test_mutants_of_layers_are_proved_only_where_numbers_agree(layers: int, ranks: int) -> None:
+    seen, proved = hunt(right(layers, ranks), 12, 7)
+    assert seen > 6 > proved
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("layers", "ranks", "seed"), [(6, 2, 1), (4, 4, 2), (3, 8, 3)])
+def test_many_mutants_of_layers(layers: int, ranks: int, seed: int) -> None:
+    seen, proved = hunt(right(layers, ranks), 400, seed)
+    assert seen > 200 > proved
+
+
+def hunt(pair: Pair, count: int, seed: int) -> tuple[int, int]:
+    """Of so many mutants: those whose numbers differ, and those that are proved; none is both."""
+    rng, made, different, proved = random.Random(seed), 0, 0, 0
+    while made < count:
+        found = mutant(pair, rng)
+        if found is None:
+            continue
+        made += 1
+        if rng.random() < 0.3:
+            found = forged(found, rng)
+        numbers = any(differs(found, k) for k in (1, 2))
+        outcome = by_lemmas_alone(found)
+        assert not (numbers and outcome is Verdict.PROVED), f"mutant {made} of {count}, seed {seed}"
+        different, proved = different + numbers, proved + (outcome is Verdict.PROVED)
+    return different, proved
+
+
+@pytest.mark.parametrize("name", sorted(PAIRS))
+def test_mutants_of_kept_pairs_are_shown_by_lemmas_only_where_numbers_agree(name: str) -> None:
+    assert hunt(PAIRS[name], 4, 11)[0] >= 1
+
+
+# ---------------------------------------------------------------------- what a lemma does not know
+
+
+def pair_of(one: ProgramWithSources, rank: ProgramWithSources, *related: tuple[int, int]) -> Pair:
+    """One rank that is given the same, with relations (its tensor, the one device's whole)."""
+
+    def runs(shape: tuple[int, ...]) -> tuple[tuple[tuple[int, int, int], ...], ...]:
+        return tuple(((0, 0, n),) for n in shape)
+
+    single, mine = one.program, rank.program
+    given = tuple((s.number, Part(s.name, runs(mine.tensors[s.number].shape))) for s in mine.sources)
+    result = (("output", Part("output", runs(single.tensors[single.outputs[0][1]].shape))),)
+    rows = tuple(Relation(n, w, runs(single.tensors[w].shape)) for n, w in related)
+    return Pair(single, (mine,), (), (given,), (result,), (), (rows,))
+
+
+def small() -> tuple[Writer, int]:
+    w = Writer()
+    return w, w.source("x", RNG.normal(size=(4,)), "input")
+
+
+def test_what_holds_for_the_tensor_that_is_cut_off_alone_is_looked_at_among_all() -> None:
+    """x - x is 0, which is no fact about any tensor; it is further away than a lemma is written out."""
+
+    def program(more: bool) -> tuple[ProgramWithSources, int]:
+        w, x = small()
+        cut = w.do("add", w.do("mul", x, number=2.0), w.do("mul", x, number=-2.0))
+        for _ in range(4):
+            cut = w.do("neg", cut)
+        return w.program(w.do("exp", w.do("mul", cut, number=3.0) if more else cut)), cut
+
+    (one, whole), (rank, cut) = program(False), program(True)
+    pair = pair_of(one, rank, (cut, whole), (cut + 2, whole + 1))
+    assert by_lemmas_alone(pair) is Verdict.UNDECIDED
+    assert verdict(pair) is Verdict.PROVED and not differs(pair, 1)
+
+
+def test_what_is_cut_off_may_hold_the_infinity_of_masks() -> None:
+    """s > s - 1 is true of every number, and false of an infinity."""
+
+    def program(written: bool) -> tuple[ProgramWithSources, int]:
+        w, x = small()
+        mask = w.do("gt", x, number=0.0, kind="bool")
+        hidden = w.do("full", to=(), shape=(), value=float("-inf"), dtype="float64")
+        s = w.do("where", mask, x, hidden, to=(4,))
+        if written:
+            return w.program(w.do("full", to=(4,), kind="bool", shape=(4,), value=1, dtype="bool")), s
+        return w.program(w.do("gt", s, w.do("sub", s, number=1.0), kind="bool")), s
+
+    (one, s), (rank, t) = program(False), program(True)
+    pair = pair_of(one, rank, (t, s))
+    assert verdict(pair) is Verdict.UNDECIDED
+    finite = replace(pair, single=_with_number(one.program, s, 5.0))
+    assert verdict(replace(finite, ranks=(_with_number(rank.program, t, 5.0),))) is Verdict.PROVED
+
+
+def _with_number(program: object, upto: int, value: float) -> object:
+    steps = tuple(
+        replace(s, words=tuple((k, value if k == "value" and isinstance(w, float) else w) for k, w in s.words))
+        if s.operator == "full" and s.makes[0] < upto
+        else s
+        for s in program.steps  # type: ignore[attr-defined]
+    )
+    return replace(program, steps=steps)  # type: ignore[type-var]
+
+
+def test_positions_of_a_sort_are_no_inputs() -> None:
+    """A tensor of whole numbers that is cut off is not taken for one of which a least value is known."""
+
+    def program(doubt: bool) -> tuple[ProgramWithSources, int]:
+        w, x = small()
+        number = len(w.tensors)
+        values = w.do("sort", x, dim=0, descending=False)
+        place = w.do("full", to=(4,), kind="int64", shape=(4,), value=0, dtype="int64")
+        w.steps[-2] = Step("sort", (x,), (values, place), (("dim", 0), ("descending", False)), "")
+        del w.steps[-1]
+        if doubt:
+            return w.program(w.do("full", to=(4,), kind="bool", shape=(4,), value=1, dtype="bool")), number + 1
+        return w.program(w.do("ge", place, number=0, kind="bool")), number + 1
+
+    (one, p), (rank, q) = program(False), program(True)
+    assert verdict(pair_of(one, rank, (q, p))) is Verdict.UNDECIDED
+
+
+def test_a_constant_of_a_rank_is_no_input_that_is_called_like_its_hash() -> None:
+    w, x = small()
+    pair = pair_of(w.program(w.do("exp", x)), w.program(len(w.tensors) - 1))
+    assert verdict(pair) is Verdict.PROVED
+    assert verdict(replace(pair, given=(((0, Known(None, "x")),),))) is Verdict.UNDECIDED
+
+
+def test_steps_that_nothing_reads_have_to_be_steps_too() -> None:
+    pair = right(2, 2)
+    program = pair.ranks[1]
+    number = len(program.tensors)
+    for step, shape in ((Step("exp", (0,), (number,)), (3, 15)), (Step("exp", (0,), (number, number + 1)), (3, 16))):
+        tensors = (*program.tensors, *(replace(program.tensors[0], shape=shape) for _ in step.makes))
+        bad = replace(program, steps=(*program.steps, step), tensors=tensors)
+        with pytest.raises(ContainerError, match="holds no program"):
+            verdict(replace(pair, ranks=(pair.ranks[0], bad)))
+        whole = replace(
+            pair.single,
+            steps=(
+                *pair.single.steps,
+                replace(step, makes=tuple(len(pair.single.tensors) + k for k in range(len(step.makes)))),
+            ),
+            tensors=(*pair.single.tensors, *(replace(program.tensors[0], shape=shape) for _ in step.makes)),
+        )
+        with pytest.raises(ContainerError, match="holds no program"):
+            verdict(replace(pair, single=whole))
+
+
+def test_the_same_of_the_same_is_one_tensor_of_the_one_device() -> None:
+    """A backward pass normalises once more: a relation to either tensor is one to both."""
+    w, x = small()
+    first, again = w.do("exp", x), w.do("exp", x)
+    one = w.program(w.do("mul", first, again))
+    v, y = small()
+    mine = v.do("exp", y)
+    rank = v.program(v.do("mul", mine, mine))
+    pair = pair_of(one, rank, (mine, again), (mine + 1, again + 1))
+    assert lemmas(pair)[1:] == (0, False) and verdict(pair) is Verdict.PROVED
+    other = replace(
+        pair,
+        single=replace(
+            pair.single,
+            steps=(pair.single.steps[0], replace(pair.single.steps[1], operator="tanh"), pair.single.steps[2]),
+        ),
+    )
+    assert verdict(other) is Verdict.UNDECIDED and differs(other, 1)
+
+
+@pytest.mark.parametrize("change", ["root", "group", "order", "op"])
+def test_collectives_of_a_lemma_know_their_groups(change: str) -> None:
+    """Layer 1 sends as it should, layer 2 from another root, in another order, by another reduction."""
+
+    def program(rank: int, ranks: int, wrong: str) -> ProgramWithSources:
+        w = Writer()
+        x = w.source("x", np.split(np.arange(8.0) ** 2 / 100, ranks)[rank], "input")
+        for layer in range(3):
+            bad = layer == 1 and wrong
+            if ranks == 1:
+                x = w.do("mul", w.do("exp", x), number=2.0)
+                continue
+            group = (1, 0) if bad == "order" else (0, 1)
+            e = w.do("exp", x)
+            wide = w.do("all_gather", e, to=(8,), ranks=group)
+            if bad == "op":
+                wide = w.do("add", wide, wide)
+            total = w.do("all_reduce", wide, op="max" if bad == "op" else "sum", ranks=(0, 1))
+            total = w.do("broadcast", total, ranks=(0, 1), source=int(bad == "root"))
+            at = 4 * rank if bad != "group" else 4 * (1 - rank)
+            x = w.do("slice", total, to=(4,), dim=0, start=at, stop=at + 4, step=1)
+        return w.program(x)
+
+    def pair(wrong: str) -> tuple[Pair, bool]:
+        question = Question(program(0, 1, ""), [program(r, 2, wrong) for r in range(2)])
+        same = question.differs() is None
+        return question.pair(), same
+
+    good, same = pair("")
+    assert same and verdict(good) is Verdict.PROVED
+    changed, same = pair(change)
+    assert (verdict(changed) is Verdict.PROVED) <= same and same is (change in ("root", "op"))
+
+
+def test_layers_keep_their_bytes() -> None:
+    pair = right(3, 4)
+    assert decode_equality(read_container(write_equality(pair))) == pair
