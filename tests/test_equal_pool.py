@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 from equality_pool import Enough, Pool
+from hostile_equalities import Drawn
 from test_equal_mutants import PAIRS
 
 from shardproof.models.equality.program import Described, RankProgram, Step, Word
@@ -189,3 +190,27 @@ def test_ranks_that_name_different_roots_wait_for_ever(operator: str, root: str,
     assert len(list(meetings([program(1), program(1)]))) == 1
     with pytest.raises(Stuck, match="different ranks that send or receive"):
         list(meetings([program(0), program(1)]))
+
+
+@pytest.mark.parametrize(
+    ("send", "receive", "fine"),
+    [
+        (((1, 2), (3, 4)), ((1, 3), (2, 4)), True),
+        (((1, 2), (3, 4)), ((1, 2), (3, 4)), False),
+        (((1, 2), (3, 4)), ((1, 3), (2, 5)), False),
+        (((1, 2, 0), (3, 4, 0)), ((1, 3), (2, 4)), False),
+    ],
+)
+def test_what_one_rank_sends_is_what_the_other_receives(
+    send: tuple[tuple[int, ...], ...], receive: tuple[tuple[int, ...], ...], fine: bool
+) -> None:
+    programs = []
+    for rank in range(2):
+        drawn = Drawn(((sum(send[rank]), 4), "float32"))
+        words = {"ranks": (0, 1), "send": send[rank], "receive": receive[rank]}
+        programs.append(drawn.program(drawn.step("all_to_all", (0,), (sum(receive[rank]), 4), **words)))
+    if fine:
+        assert len(list(meetings(programs))) == 1
+        return
+    with pytest.raises(Stuck, match="send and receive different sizes"):
+        list(meetings(programs))

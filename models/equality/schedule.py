@@ -105,14 +105,25 @@ def _together(programs: Sequence[RankProgram], at: Sequence[int], ranks: tuple[i
             raise Stuck(tuple(found), "ranks of a group name different ranks that send or receive")
     if len({programs[r].tensors[i].dtype for r, s in found for i in s.reads}) > 1:
         raise Stuck(tuple(found), "ranks of a group send different types")
-    if first.operator == "all_to_all":
-        sizes = [(dict(s.words).get("send"), dict(s.words).get("receive")) for _, s in found]
-        for i, (send, _) in enumerate(sizes):
-            for j, (_, receive) in enumerate(sizes):
-                if not isinstance(send, tuple) or not isinstance(receive, tuple) or send[j] != receive[i]:
-                    raise Stuck((found[i], found[j]), "ranks of a group send and receive different sizes")
+    if first.operator == "all_to_all" and (pair := _mismatch([s for _, s in found])) is not None:
+        raise Stuck((found[pair[0]], found[pair[1]]), "ranks of a group send and receive different sizes")
     if first.reads and first.operator not in ("all_to_all", "all_gather"):
         shapes = {programs[r].tensors[s.reads[0]].shape for r, s in found}
         if len(shapes) > 1:
             raise Stuck(tuple(found), f"ranks of a group send different shapes {sorted(shapes)[:2]}")
     return tuple(found)
+
+
+def _mismatch(steps: Sequence[Step]) -> tuple[int, int] | None:
+    """Positions of the first sender and a receiver that name different sizes, of a group that exchanges rows."""
+    sizes = [(dict(s.words).get("send"), dict(s.words).get("receive")) for s in steps]
+    for i, pair in enumerate(sizes):
+        if any(not isinstance(s, tuple) or len(s) != len(steps) for s in pair):
+            return i, i
+    sends, receives = zip(*((s, r) for s, r in sizes if isinstance(s, tuple) and isinstance(r, tuple)), strict=True)
+    wrong = [  # a column of what is sent at once: of 4,096 ranks there are 16 million pairs
+        (next(i for i, (a, b) in enumerate(zip(sent, taken, strict=True)) if a != b), j)
+        for j, (sent, taken) in enumerate(zip(zip(*sends, strict=True), receives, strict=True))
+        if sent != taken
+    ]
+    return min(wrong, default=None)

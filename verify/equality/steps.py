@@ -25,7 +25,7 @@ def _whole(value: Word, rank: int) -> bool:
 
 
 def _wholes(value: Word, rank: int) -> bool:
-    return isinstance(value, tuple) and all(n >= 0 for n in value)
+    return isinstance(value, tuple) and min(value, default=0) >= 0
 
 
 KINDS: Final[Mapping[str, Callable[[Word, int], bool]]] = {
