@@ -54,6 +54,7 @@ def test_only_the_front_door_lies_in_the_root() -> None:
         "answers.py",
         "api.py",
         "front_door.py",
+        "on_ranks.py",
         "problems.py",
         "solutions.py",
     }

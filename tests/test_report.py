@@ -149,7 +149,7 @@ def test_diff(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Every term in which they differ" in " ".join(read(tmp_path / "d.html").text)
     assert run(["diff", a, a]) == 0
     assert run(["diff", a, str(tmp_path / "c.spz")]) == 3
-    assert "different problems" in capsys.readouterr().err
+    assert "different machines" in capsys.readouterr().err
 
 
 def test_what_cannot_be_printed_is_an_escape(tmp_path: Path) -> None:

@@ -92,8 +92,8 @@ def encode_problem(problem: SelectionProblem, to: str) -> Encoded:
     >>> print(encode_problem(p, "wcsp").text, end="")
     two 2 2 3 16
     2 2
-    1 0 0 1
-    0 1
+    1 0 1 1
+    1 0
     1 1 0 1
     1 5
     2 0 1 0 2
