@@ -66,7 +66,8 @@ def test_rows_of_tables() -> None:
     }
 
 
-@pytest.mark.parametrize("stride", [pytest.param(1), pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("stride", [1, 2])
 def test_convolutions(stride: int) -> None:
     """By examples, by channels of the result, by channels that are summed; no window is cut."""
     assert proved_of(f"aten.convolution.default(stride {stride})") == {

@@ -288,7 +288,7 @@ def test_steps_of_every_kind(model: str) -> None:
 
 def test_what_all_layers_read_is_no_obstacle() -> None:
     """Rotary tables and masks are read by what every layer may compute again: their copy is there in every program."""
-    sizes = {"layers": 6, "width": 32, "heads": 2, "kv_heads": 1, "hidden": 64, "vocabulary": 64, "sequence": 16}
+    sizes = {"layers": 3, "width": 32, "heads": 2, "kv_heads": 1, "hidden": 64, "vocabulary": 64, "sequence": 16}
     step = build_step(zoo("llama", 1, **sizes), "sgd")
     wide = growth.safe(step.graph, {}, again=step)
     assert has_choices(wide[1])
@@ -334,7 +334,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "--gap",
         "5%",
         "--work-limit",
-        "60000000",
+        "20000000",
         "-o",
         str(out),
     ]
@@ -348,7 +348,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 def test_the_best_plan_weighs_single_tensors_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Beside whole blocks: never above either, and the file says by which rule."""
-    command = [*COMMAND, "--memory", "3.2MiB", "--gap", "5%", "--work-limit", "60000000", "--json"]
+    command = [*COMMAND, "--memory", "3.2MiB", "--gap", "5%", "--work-limit", "20000000", "--json"]
     alone = [x for freedom in ("stages", "overlap", "submeshes", "rewrites") for x in ("--without", freedom)]
     ways = {"best": ["--best", *alone], "tensors": ["--recompute", "tensors"], "auto": ["--recompute", "auto"]}
     steps = {}

@@ -236,7 +236,12 @@ def deriver() -> Deriver:
     return Deriver([j.rule for j in found.judgements if isinstance(j, Proved)])
 
 
-@pytest.mark.parametrize("name", FIGURES)
+EVERY_TIME = ("figure-9-data", "figure-10-products", "figure-11b", "figure-16a")
+"""One of each figure; the others take a minute and a half together."""
+DEAR = [pytest.param(name, marks=() if name in EVERY_TIME else pytest.mark.slow) for name in FIGURES]
+
+
+@pytest.mark.parametrize("name", DEAR)
 def test_strategies_are_derived_from_generated_rules_and_planned(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
