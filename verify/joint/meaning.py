@@ -85,7 +85,7 @@ class Unfolding:
         return found
 
     def _new(self, axis: str) -> str:
-        return f"{axis}~{next(self._fresh)}"
+        return f"s{next(self._fresh)}~{axis}"
 
     def _input(self, op: Operator, j: int, axes: Mapping[str, Position]) -> Polynomial:
         a = op.inputs[j]
@@ -173,7 +173,12 @@ class Unfolding:
             return Polynomial.atom(Positive(of[0])) * of[0]
         if self.sign and not known and function == "relu_gradient":
             return Polynomial.atom(Positive(of[1])) * of[0]
-        if self.casts and function == "cast" and self._real(op.inputs[0].tensor):
+        if (
+            self.casts
+            and function == "cast"
+            and self._real(op.inputs[0].tensor)
+            and attributes == (("dtype", self.graph.tensor(op.output.tensor).dtype),)
+        ):
             return of[0]
         if FUNCTIONS[function].logical or function == "cast":
             raise Undecided(f"operator {op.name!r} computes no real numbers, or changes their element type")

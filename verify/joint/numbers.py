@@ -11,6 +11,10 @@ from .polynomials import Undecided
 
 def exact(value: object, op: Operator) -> Fraction:
     """An attribute as a rational.  Raises `Undecided` for what is no number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or (isinstance(value, float) and not isfinite(value))
+    ):
         raise Undecided(f"operator {op.name!r} has an attribute that is no number")
     return Fraction(value)

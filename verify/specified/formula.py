@@ -51,6 +51,8 @@ class _Text:
         if len(self.text) > MOST_TEXT:
             raise Wrong(f"its formula has more than {MOST_TEXT} characters")
         self.tokens = _TOKEN.findall(self.text)
+        if "".join(self.tokens) != "".join(self.text.split()):
+            raise Wrong("its formula has a character that is no sign, name or number")
 
     @property
     def next(self) -> str:
@@ -109,6 +111,7 @@ class FormulaValues:
         self.digits = self._digits()
         self.axes: dict[str, tuple[Position, ...]] = {}
         self.whole: dict[str, int] = {}
+        self.inside = False
         if not use.outside:
             self._require_inside()
 
@@ -252,7 +255,7 @@ class FormulaValues:
             terms, offset = self._index()
             if len(dims) > 1:
                 axis = next(iter(terms), "")
-                if terms != {axis: 1} or offset or len(self.axes[axis]) != len(dims):
+                if terms != {axis: 1} or offset or self._cut_of(axis) != tuple(shape[k] for k in dims):
                     raise Undecided(f"it reads {name!r} in digits at more than one axis")
                 for k, p in zip(dims, self.axes[axis], strict=True):
                     at[k] = p
@@ -263,18 +266,23 @@ class FormulaValues:
             if dims:
                 at[dims[0]] = position
         self.body.take("]")
-        for p, n in conditions if self.whole else ():
+        for p, n in conditions if self.inside else ():
             low, high = p.span({**self.whole, **self.ranges})
             if low < 0 or high >= n:
                 raise Wrong(f"it reads {name!r} at {low} to {high} of {n}, and nothing may be read outside")
         return Polynomial.atom(Element(placed.tensor, tuple(at))).where(tuple(conditions))
 
+    def _cut_of(self, axis: str) -> tuple[int, ...]:
+        """Extents of the digits in which a bound axis is read here."""
+        return self.digits.get(axis, ()) if len(self.axes[axis]) == len(self.digits.get(axis, ())) else ()
+
     def _require_inside(self) -> None:
         """Raises `Wrong` if something outside an operand is read anywhere."""
         shape = self.graph.tensor(self.use.result.tensor).shape
         self.whole = {f"o{k}": n for k, n in enumerate(shape)}
+        self.inside = True
         self.at(tuple(Position(((name, 1),)) for name in self.whole))
-        self.whole = {}
+        self.inside, self.whole = False, {}
 
     def _position(self, terms: Mapping[str, int], offset: int) -> Position:
         total: dict[str, int] = {}

@@ -30,7 +30,7 @@ from .formula import FormulaValues, Wrong
 
 KIND: Final = "Specified"
 
-MOST_ON_THE_WAY: Final = 256
+MOST_ON_THE_WAY: Final = 48
 """Operators between operands and result."""
 
 
@@ -58,6 +58,8 @@ def _judge(use: Specified, graph: Graph, budget: Budget) -> tuple[Verdict, str]:
 def _wrong(use: Specified, graph: Graph, budget: Budget) -> str:
     budget.charge(len(use.formula), "specification")
     values = FormulaValues(use, graph)
+    if other := [p.tensor for p in use.places if not graph.tensor(p.tensor).dtype.startswith(("float", "bfloat"))]:
+        raise Undecided(f"{other[0]!r} holds no real numbers")
     by = _between(use, graph)
     undecided: list[str] = []
 
