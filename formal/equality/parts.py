@@ -42,6 +42,29 @@ def alike(a: Array, b: Array, near: float = NEAR) -> bool:
     return bool(np.all(np.abs(x[good] - y[good]) <= near * most))
 
 
+def same_elements(a: Array, b: Array) -> bool:
+    """Whether one array is what a rank was given of another: whole numbers exactly, others up to rounding, each beside
+    itself and beside what is usual there, at most 1: a mask's greatest finite number is no measure of the rest.
+
+    >>> mask = np.finfo(np.float32).min
+    >>> [f(np.array([0.5, mask]), np.array([0.25, mask])) for f in (same_elements, alike)]
+    [False, True]
+    >>> same_elements(np.array([np.inf, 1.0]), np.array([-np.inf, 1.0]))
+    False
+    """
+    if not alike(a, b):
+        return False
+    if not (np.issubdtype(a.dtype, np.floating) and np.issubdtype(b.dtype, np.floating)):
+        return bool(np.array_equal(a, b))
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    good = np.isfinite(y)
+    if not np.array_equal(x[~good], y[~good], equal_nan=True):
+        return False
+    size = np.abs(y[good])
+    usual = min(1.0, float(np.median(size))) if size.size else 0.0
+    return bool(np.all(np.abs(x[good] - y[good]) <= NEAR * np.maximum(size, usual)))
+
+
 def rounded_alike(a: Array, b: Array, small: float, *runs: tuple[Array, Array]) -> bool:
     """Whether two finite arrays are no further apart than rounding makes them: of `runs`, arrays as they are and with
     every step rounded anew.  What rounding makes of one must be `small`: where it decides a condition, it is not.
@@ -118,7 +141,9 @@ class Places:
         """The place of `a` in `whole`, and whether values alone tell it; None if it is no part."""
         if a.ndim != whole.ndim or any(n > m for n, m in zip(a.shape, whole.shape, strict=True)):
             return None
-        blocks = [place for place in self._offsets(a.shape, whole.shape) if alike(a, whole[_block(place, a.shape)])]
+        blocks = [
+            place for place in self._offsets(a.shape, whole.shape) if same_elements(a, whole[_block(place, a.shape)])
+        ]
         if blocks:
             best = blocks[0]
             return tuple(((0, first, n),) for first, n in zip(best, a.shape, strict=True)), len(blocks) == 1
@@ -154,7 +179,7 @@ def _rows(a: Array, whole: Array) -> Runs | None:
     for row in a:
         near = found[-1] + 1 if found else 0
         order = [near, *(k for k in range(len(whole)) if k != near)]
-        at = next((k for k in order if k < len(whole) and alike(row, whole[k])), None)
+        at = next((k for k in order if k < len(whole) and same_elements(row, whole[k])), None)
         if at is None:
             return None
         found.append(at)

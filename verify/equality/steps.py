@@ -124,6 +124,7 @@ def require_step(program: RankProgram, step: Step) -> None:
         if not KINDS[kind](value, rank):
             raise Malformed(f"{step.operator} says that {name} is {str(value)[:40]}")
     _require_types(program, step, words)
+    _require_sizes(program, step, words)
 
 
 MOVED: Final = frozenset(
@@ -134,8 +135,35 @@ MOVED: Final = frozenset(
 )
 """Operators that mean of truth values what they mean of the numbers 0 and 1."""
 TRUTHS_MADE: Final = frozenset({"gt", "ge", "lt", "le", "eq", "ne", "full", "cast", "topk", "sort"})
+FRACTIONS: Final = frozenset({"exp", "log", "sqrt", "rsqrt", "reciprocal", "sigmoid"})
+"""Operators whose results of whole numbers are none."""
 LOGICAL: Final = frozenset({"logical_and", "logical_or", "logical_not"})
 REDUCED: Final = frozenset({"all_reduce", "reduce", "reduce_scatter"})
+
+
+def _require_sizes(program: RankProgram, step: Step, words: Mapping[str, Word]) -> None:
+    """`Malformed` where a step reads tensors of sizes that it cannot, or leaves some of their elements."""
+    shapes = [program.tensors[i].shape for i in step.reads]
+    match step.operator:
+        case "matmul":
+            a, b = shapes
+            fits = len(a) == len(b) >= 2 and a[-1] == b[-2]
+            if not fits or any(m != n and 1 not in (m, n) for m, n in zip(a[:-2], b[:-2], strict=True)):
+                raise Malformed(f"a product of {a} and {b}")
+        case "permute":
+            dims = words["dims"]
+            if not isinstance(dims, tuple) or len(dims) != len(shapes[0]):
+                raise Malformed(f"permute takes {dims} of {shapes[0]}")
+        case "expand":
+            wide = words["shape"]
+            if not isinstance(wide, tuple) or len(wide) < len(shapes[0]):
+                raise Malformed(f"expand makes {wide} of {shapes[0]}")
+        case "all_to_all":
+            send = words["send"]
+            if not isinstance(send, tuple) or not shapes[0] or sum(send) != shapes[0][0]:
+                raise Malformed(f"all_to_all sends {send} rows of {shapes[0]}")
+        case _:
+            pass
 
 
 def _require_types(program: RankProgram, step: Step, words: Mapping[str, Word]) -> None:
@@ -154,6 +182,10 @@ def _require_types(program: RankProgram, step: Step, words: Mapping[str, Word]) 
     narrow = [m for m in makes if m == "bool" or m.startswith(("int", "uint"))]
     if narrow and step.operator not in TRUTHS_MADE and any(r.startswith(("float", "bfloat")) for r in reads):
         raise Undecided(f"{step.operator} makes {narrow[0]} of real numbers")
+    number = words.get("number", 0)
+    fraction = step.operator in FRACTIONS or (isinstance(number, float) and bool(number % 1))
+    if narrow and fraction and step.operator not in TRUTHS_MADE:
+        raise Undecided(f"{step.operator} makes {narrow[0]} of what need not be whole")
     if "bool" in makes and step.operator not in MOVED | TRUTHS_MADE | LOGICAL:
         raise Undecided(f"{step.operator} makes truth values")
     if step.operator in REDUCED and words.get("op") == "avg" and not reads[0].startswith(("float", "bfloat")):
