@@ -4,10 +4,15 @@ than those of the one device beside a mask's greatest number.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hostile_equalities import Drawn, pair
 
-from shardproof.models.equality.pair import Pair
+from shardproof.formal.equality.givens import constant_of
+from shardproof.models.equality.pair import Known, Pair
+from shardproof.models.equality.program import Described, RankProgram, Source, Step
 from shardproof.models.problem.claims import Verdict
 from shardproof.proofs.container.canonical import ContainerError
 from shardproof.verify.budget import Budget
@@ -52,6 +57,8 @@ def test_steps_that_runs_have_are_proved(
         ("permute", ((2, 3),), (2,), {"dims": (0,)}),
         ("permute", ((2, 1),), (2,), {"dims": (0,)}),
         ("expand", ((3,),), (), {"shape": ()}),
+        ("tril", ((),), (), {"diagonal": 0}),
+        ("index", ((2,), (2,)), (2,), {}),
     ],
 )
 def test_steps_that_no_run_has_are_not(
@@ -75,6 +82,68 @@ def test_rows_that_nobody_is_sent_are_not_dropped(rows: int, fine: bool) -> None
 def test_whole_numbers_of_fractions(operator: str, words: dict[str, object], fine: bool) -> None:
     drawn = Drawn(((4,), "int64"))
     assert proved(pair(drawn.program(drawn.step(operator, (0,), (4,), **words)))) is fine
+
+
+def doubled(shape: tuple[int, ...], content: str, number: float | None = None, dtype: str = "float32") -> Pair:
+    """A constant, times 2, of which the rank's has shape (2, 4) and content "c"."""
+    there, here = (Drawn((s, d)) for s, d in (((2, 4), "float32"), (shape, dtype)))
+    programs = []
+    for drawn in (there, here):
+        drawn.sources = [Source(0, "c", "constant")]
+        made = drawn.step("slice", (0,), (2, 2), dim=drawn.shape(0).index(4), start=0, stop=2, step=1)
+        programs.append(drawn.program(drawn.step("mul", (made,), (2, 2), number=2)))
+    claim = pair(programs[1], 1, programs[0])
+    known = Known(number, "c"), Known(number, content)
+    return replace(claim, constants=((0, known[0]),), given=(((0, known[1]),),))
+
+
+def test_one_content_has_one_shape_and_type() -> None:
+    assert proved(doubled((2, 4), "c")) and not proved(doubled((2, 4), "d"))
+    assert not proved(doubled((4, 2), "c")) and not proved(doubled((2, 4), "c", dtype="float64"))
+
+
+def test_numbers_that_are_no_short_fractions_are_named() -> None:
+    said = check_pair(doubled((2, 4), "c", 0.1), Budget.with_large())
+    assert said.verdict is Verdict.PROVED and "numbers-near-fractions" in said.assumptions
+    assert "numbers-near-fractions" not in check_pair(doubled((2, 4), "c", 2.0), Budget.with_large()).assumptions
+
+
+def test_infinity_may_stand_in_a_constant() -> None:
+    """m > m - 1 does not hold of it."""
+
+    def program(chosen: bool) -> RankProgram:
+        drawn = Drawn(((4,), "float32"), ((4,), "float32"), ((4,), "float32"))
+        drawn.sources[0] = Source(0, "m", "constant")
+        if not chosen:
+            return drawn.program(drawn.step("mul", (1,), (4,), number=1))
+        less = drawn.step("sub", (0,), (4,), number=1.0)
+        drawn.tensors.append(Described((4,), "bool"))
+        drawn.steps.append(Step("gt", (0, less), (4,), ()))
+        made = drawn.step("where", (4, 1, 2), (4,))
+        drawn.tensors[made] = Described((4,), "float32")
+        return drawn.program(made)
+
+    claim = pair(program(False), 1, program(True))
+    known = Known(None, "m")
+    given = ((0, known), *(g for g in claim.given[0] if g[0] != 0))
+    claim = replace(claim, constants=((0, known),), given=(given,), relations=((),))
+    assert not proved(claim)
+
+
+def test_real_numbers_are_not_given_as_whole_ones() -> None:
+    one = Drawn(((4,), "float32"))
+    single = one.program(one.step("mul", (0,), (4,), number=1.0))
+    for dtype, fine in (("float32", True), ("int64", False), ("bool", False)):
+        drawn = Drawn(((4,), dtype))
+        made = 0 if fine else drawn.step("cast", (0,), (4,), dtype="float32", was=dtype)
+        if not fine:
+            drawn.tensors[made] = Described((4,), "float32")
+        assert proved(pair(drawn.program(made), 1, single)) is fine
+
+
+@pytest.mark.parametrize(("value", "number"), [(2**53, 2.0**53), (2**53 + 1, None), (7, 7.0)])
+def test_whole_numbers_that_no_float_is_stay_bytes(value: int, number: float | None) -> None:
+    assert constant_of(np.full(3, value, dtype=np.int64)).number == number
 
 
 @pytest.mark.torch

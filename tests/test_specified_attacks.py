@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -103,3 +104,22 @@ def test_functions_of_integers(function: str, reads: str) -> None:
 
 def test_a_number_beyond_all_floats_is_no_error() -> None:
     assert judged(one_operator("y[i] = 2*x[i]", "scale", (("scale", 10**400),))) is not Verdict.PROVED  # type: ignore[arg-type]
+
+
+def test_a_chain_that_doubles_with_every_link_ends() -> None:
+    """24 links of maximum(v, v) were unfolded for more than a minute."""
+    at = (Affine.axis("a"),)
+    names = ["x", *(f"v{k}" for k in range(24))]
+    ops = tuple(
+        Operator(new, "maximum", (Axis("a", 4),), (Access(old, at), Access(old, at)), Access(new, at))
+        for old, new in pairwise(names)
+    )
+    use = Specified("own", "y[i] = x[i]", (("x", ("i",), Placed("x", ((0,),))),), (), False, Placed("v23", ((0,),)))
+    tensors = tensor("x", (4,)), *(tensor(op.name, (4,), Role.VALUE) for op in ops)
+    graph = Graph("g", tensors, ops, ("v23",), specified=(use,)).check()
+    assert judged(graph) is Verdict.UNDECIDED
+
+
+def test_where_both_are_defined_is_named() -> None:
+    found = specified_result(one_operator("y[i] = x[i] + log(x[i]) - log(x[i])"), Budget.with_large())
+    assert found is not None and found.verdict is Verdict.PROVED and "where-defined" in found.assumptions

@@ -105,7 +105,8 @@ def _compared(graph: Graph, original: Original, wanted: bool, trained: bool) -> 
     if not done:
         return Comparison(original.framework, undefined=undefined, left_out=untold or why)
     left = f"{many} of {len(SAMPLES)} sets, one takes {points:.2g} operations" if many < len(SAMPLES) else untold
-    return Comparison(original.framework, done, slopes, undefined, _bar(graph), left)
+    said = "; ".join(w for w in (*compared.lost, left) if w)
+    return Comparison(original.framework, done, slopes, undefined, _bar(graph), said)
 
 
 def _bar(graph: Graph) -> str:

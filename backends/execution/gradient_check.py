@@ -19,7 +19,7 @@ import numpy as np
 from ...models.program.graph import Graph, GraphError, Role, Tensor, UnsupportedOperators
 from ...models.program.index import Axis, Combine, access
 from ...models.program.operators import Operator
-from ...models.sources.building.original import Differs, Gradients, Original, Parts, Undefined, Values
+from ...models.sources.building.original import Differs, Gradients, NoGradient, Original, Parts, Undefined, Values
 from ...models.sources.training import TrainingStep, build_step
 from ...models.text import InputError
 from ..kernels import KernelError, execution_dtype
@@ -34,10 +34,13 @@ _SCALAR: Final = "probe.loss"
 
 @dataclass(frozen=True)
 class Slopes:
-    """Compares gradients of every floating output of a graph; steps that were built are kept for the next numbers."""
+    """Compares gradients of every floating output of a graph; steps that were built are kept for the next numbers.
+    `lost`: why the framework has none, in words.
+    """
 
     graph: Graph
     original: Original
+    lost: dict[str, None] = field(default_factory=dict)
     _steps: dict[str, TrainingStep | None] = field(default_factory=dict)
 
     def on(self, values: Mapping[str, Values], kind: str, finite: Sequence[bool]) -> int:
@@ -52,7 +55,10 @@ class Slopes:
         for k, name in enumerate(self.graph.outputs):
             if not finite[k]:
                 continue
-            found = _unlike(self.graph, name, self.original.gradients, k, values, kind in CORNERS, self._steps)
+            try:
+                found = _unlike(self.graph, name, self.original.gradients, k, values, kind in CORNERS, self._steps)
+            except NoGradient as error:
+                self.lost[str(error)], found = None, None
             if found is None:
                 continue
             compared = 1
@@ -108,6 +114,8 @@ def _unlike(
     probe = np.random.default_rng(number).standard_normal(t.shape).astype(execution_dtype(t.dtype))
     try:
         theirs = gradients(of_source_shape(graph, values), number, probe)
+    except NoGradient:
+        raise
     except Undefined:
         return None
     given = {n: v for n, v in {**values, PROBE: probe}.items() if step.graph.holds(n)}

@@ -210,4 +210,5 @@ def _real(array: Array) -> bool:
 def constant_of(array: Array) -> Known:
     """A constant: one number, or its bytes."""
     content = f"{array.dtype} {tuple(array.shape)} {sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}"
-    return Known(float(array.flat[0]) if uniform(array) else None, content)
+    one = uniform(array) and (array.dtype.kind not in "iu" or int(float(array.flat[0])) == int(array.flat[0]))
+    return Known(float(array.flat[0]) if one else None, content)

@@ -7,6 +7,7 @@ said to be of the output of the one device, and the ranks together have all of i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Final
 
 from ...models.equality.pair import Known, Pair
@@ -18,6 +19,7 @@ from ...proofs.container.effort import OBJECT
 from ...proofs.equality.file import decode_equality
 from ..budget import Budget
 from ..verdict import CheckResult
+from .lemmas import is_real
 from .ranks import compare
 from .steps import Malformed
 
@@ -47,6 +49,7 @@ def check_pair(pair: Pair, budget: Budget) -> CheckResult:
         budget.charge(OBJECT * THINGS * things, "the forms of the programs")
 
     try:
+        _require_constants(pair)
         outcome = compare(pair, work)
     except (Malformed, LookupError, TypeError, ArithmeticError, ValueError, RecursionError, StopIteration) as error:
         if isinstance(error, ContainerError):
@@ -60,12 +63,30 @@ def check_pair(pair: Pair, budget: Budget) -> CheckResult:
     return CheckResult(KIND, verdict, None, None, space, assumptions(pair), f"{place}{outcome.reason}")
 
 
+def _require_constants(pair: Pair) -> None:
+    """`Malformed` where one content has several shapes, types or numbers, or real numbers are given as others."""
+    held: dict[str, tuple[object, ...]] = {}
+    sources = {s.name: pair.single.tensors[s.number] for s in pair.single.sources}
+    stated = [(pair.single, pair.constants), *zip(pair.ranks, pair.given, strict=True)]
+    for program, given in stated:
+        for number, what in given:
+            made = program.tensors[number]
+            if isinstance(what, Known):
+                said = (made.shape, made.dtype, None if what.number is None else what.number.hex())
+                if held.setdefault(what.content, said) != said:
+                    raise Malformed(f"content {what.content[:40]} is of {held[what.content]} and of {said}")
+            elif is_real(made) != is_real(sources[what.of]):
+                raise Malformed(f"{what.of!r} of {sources[what.of].dtype} is given as {made.dtype}")
+
+
 def assumptions(pair: Pair) -> tuple[str, ...]:
     """What the claim rests on besides the checker, by name."""
     found = ["real-arithmetic", "captured-steps", "stated-parts", "where-defined"]
-    if any(isinstance(g, Known) and g.number is None for given in pair.given for _, g in given):
+    known = [g for given in (pair.constants, *pair.given) for _, g in given if isinstance(g, Known)]
+    if any(k.number is None for k in known):
         found.append("equal-hashes")
-    if any(isinstance(w, float) and w % 1 for p in (pair.single, *pair.ranks) for s in p.steps for _, w in s.words):
+    words = (w for p in (pair.single, *pair.ranks) for s in p.steps for _, w in s.words)
+    if any(isinstance(w, float) and isfinite(w) and w % 1 for w in (*words, *(k.number for k in known))):
         found.append("numbers-near-fractions")
     if any(_counts(p) for p in (pair.single, *pair.ranks)):
         found.append("integers-do-not-wrap")

@@ -172,7 +172,7 @@ class Lemmas:
             self._starts[source.number] = Start(described, source.name in self.pair.floors, known)
             number = None if known is None else known.number
             self._depth[source.number] = 0 if number is not None else 2 if is_real(described) else 1
-            if number is not None and isinf(number):
+            if known is not None and (number is None or isinf(number)):  # in bytes there may be anything
                 self._infinite.add(source.number)
         for step in program.steps:
             self.work(1)

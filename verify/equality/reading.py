@@ -63,7 +63,9 @@ class Reading:
         """A constant."""
         if known.number is not None:
             return self.tensors.full(shape, real(known.number, self.forms))
-        return self.tensors.source(self.forms.head(Head(Kind.INPUT, known.content, ("constant",))), shape)
+        head = self.forms.head(Head(Kind.INPUT, known.content, ("constant",)))
+        self.forms.take_for_infinite(head)  # in bytes there may be anything
+        return self.tensors.source(head, shape)
 
     def source(self, name: str, described: Described, floor: bool) -> Tensor:
         """A tensor of which nothing is known but its element type; `floor`: whole numbers that are never below 0."""

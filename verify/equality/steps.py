@@ -158,6 +158,9 @@ def _require_sizes(program: RankProgram, step: Step, words: Mapping[str, Word]) 
             wide = words["shape"]
             if not isinstance(wide, tuple) or len(wide) < len(shapes[0]):
                 raise Malformed(f"expand makes {wide} of {shapes[0]}")
+        case "tril" | "triu":
+            if len(shapes[0]) < 2:
+                raise Malformed(f"{step.operator} of {shapes[0]}, which is no matrix")
         case "all_to_all":
             send = words["send"]
             if not isinstance(send, tuple) or not shapes[0] or sum(send) != shapes[0][0]:
@@ -175,6 +178,9 @@ def _require_types(program: RankProgram, step: Step, words: Mapping[str, Word]) 
         raise Malformed(f"cast from {reads[0]} to {makes[0]} says {words.get('was')}, {words.get('dtype')}")
     if step.operator in ("full", "iota"):
         _require_constant(makes[0] if makes else "", step.operator, words)
+    index = {"gather": reads[1:], "scatter_add": reads[1:2], "index": reads[1:], "index_add": reads[1:-1]}
+    if any(not r.startswith(("int", "uint")) for r in index.get(step.operator, [])):
+        raise Undecided(f"{step.operator} at positions that are no whole numbers")
     if step.operator in LOGICAL and any(r != "bool" for r in reads):
         raise Undecided(f"{step.operator} of numbers")
     if step.operator == "where" and reads[0] != "bool":

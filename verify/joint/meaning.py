@@ -29,6 +29,9 @@ from . import kinds
 from .numbers import exact
 from .polynomials import Call, Cut, Element, Polynomial, Position, Positive, Undecided, Work, normal
 
+MOST_UNFOLDED: Final = 1 << 12
+"""Operators of one element, as often as they are read: a chain whose links read twice doubles with every link."""
+
 MOST_PIECES: Final = 64
 """Pieces of the positions of a tensor that are compared apart."""
 
@@ -53,6 +56,7 @@ class Unfolding:
         self.graph, self.by, self.sign, self.work, self.defined = graph, by, sign, work, defined
         self._fresh = count()
         self.used = set[str]()
+        self.unfolded = 0
 
     def of_tensor(self, tensor: str, at: tuple[Position, ...]) -> Polynomial:
         """The element of a tensor at positions inside it."""
@@ -63,6 +67,9 @@ class Unfolding:
 
     def of_operator(self, op: Operator, at: tuple[Position, ...]) -> Polynomial:
         """What the operator computes at these positions.  Raises `Undecided` for one that is not known here."""
+        self.unfolded += 1
+        if self.unfolded > MOST_UNFOLDED:
+            raise Undecided(f"more than {MOST_UNFOLDED} operators stand in one element, each as often as it is read")
         if not self._real(op.output.tensor):
             raise Undecided(f"operator {op.name!r} computes no real numbers")
         axes = {i.terms[0][0]: p for i, p in zip(op.output.index, at, strict=True)}

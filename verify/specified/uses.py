@@ -9,7 +9,8 @@ time, without the reader that wrote the graph.
     operators   between operands and result are only operators that compute what lies between
     equal       both sides have the same normal form
 
-Equality is over the real numbers: casts from one type of them to another leave them as they are.
+Equality is over the real numbers, where neither side divides by zero or takes a root or logarithm of what is not above
+0 (`where-defined`: x + log(x) - log(x) is x): casts from one type of them to another leave them as they are.
 
 Verdict undecided: the formula or an operator on the way is nothing of which the language of polynomials knows enough.
 """
@@ -42,7 +43,7 @@ def specified_result(graph: Graph, budget: Budget) -> CheckResult | None:
     verdict = worst(v for (v, _), _ in results)
     reason = next((f"{use.name}, which writes {use.result.tensor!r}: {why}" for (v, why), use in results
                    if v is verdict and why), "")  # fmt: skip
-    return CheckResult(KIND, verdict, None, None, "", ("real-arithmetic",), reason)
+    return CheckResult(KIND, verdict, None, None, "", ("real-arithmetic", "where-defined"), reason)
 
 
 def _judge(use: Specified, graph: Graph, budget: Budget) -> tuple[Verdict, str]:

@@ -28,6 +28,10 @@ class Undefined(Exception):
     """
 
 
+class NoGradient(Undefined):
+    """The framework has no gradient of the program, of which ours has one; its text says why."""
+
+
 @dataclass(frozen=True)
 class Parts:
     """A program whose every value is an output: its `graph`; `run`: values of inputs and parameters to those of the

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..building.original import Original, Undefined, Values
+from ..building.original import NoGradient, Original, Undefined, Values
 from .context import Imported
 from .parts import parts_of
 from .program import Program, example
@@ -91,7 +91,7 @@ def original_of(
         try:
             slopes = torch.autograd.grad((y * _tensor(weights, y)).sum(), leaves, allow_unused=True)
         except RuntimeError as error:  # an operator of the user's own without a gradient; the graph has one
-            raise Undefined(f"PyTorch has no gradient of it: {str(error)[:200]}") from error
+            raise NoGradient(f"gradients are not: {' '.join(str(error).split())[:120]}") from error
         return {n: _array(g) for n, g in zip(names, slopes, strict=True) if g is not None}
 
     return Original(
