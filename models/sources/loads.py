@@ -54,7 +54,10 @@ def with_counts(graph: Graph, found: object, place: str) -> Graph:
     grouped = [op for op in graph.operators if op.even]
     if not grouped:
         held = "all of a kind" if any(op.kind is NodeKind.GROUPED for op in graph.operators) else "none"
-        raise InputError(f"{place}: {graph.name} has no grouped products whose loads are open ({held}); leave it out")
+        raise InputError(
+            f"{place}: {graph.name} has no grouped products whose loads are open ({held}): experts of a fixed capacity "
+            "take as many tokens each; leave it out, or plan one that drops none (of the zoo: capacity_percent=0)"
+        )
     layers = list(dict.fromkeys(op.inputs[-1].tensor for op in grouped))
     given = _by_operator(grouped, layers, found, place)
     operators = tuple(
