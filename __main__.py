@@ -304,6 +304,8 @@ def run(arguments: list[str] | None = None, begun: float | None = None) -> int:
     except OSError as error:
         return _report(f"{error.filename or 'file'}: {error.strerror or error}", Exit.BAD_INPUT, as_json)
     except MemoryError:
+        if os.environ.get("SHARDPROOF_DEBUG"):
+            raise
         return _report("out of memory; a smaller space (--space two-per-level) needs less", Exit.INTERNAL, as_json)
     return int(result) if isinstance(result, int) else 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from shardproof.models.program.fused import epilogue
 from shardproof.models.program.graph import Graph
 from shardproof.models.program.index import Affine, Axis, access
 from shardproof.models.program.operators import Value
+from shardproof.models.sources.building.attention import attention
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 from shardproof.proofs.plan.bundle import read_plan, write_plan
@@ -229,6 +231,56 @@ PLACES: dict[str, Callable[[], Graph]] = {
     "product-of-average": averaged,
     "product-of-rows": looked_up,
 }
+
+
+def turned_attention(mask: str | None = None, **form: float) -> Graph:
+    """Attention of queries, keys and values that were copied in another order of dimensions."""
+    b = Builder("turned")
+    q, k, v = (
+        b.map(n, "copy", b.map(f"{n}.x", "exp", b.input(f"{n}.in", (6, 2, 4))), text="s b d -> b s d") for n in "pqr"
+    )
+    masks = [] if mask is None else [b.input("mask", (6, 6), mask)]
+    text = "b s d, b t d, b t e" + (", s t" if masks else "") + " -> b s e"
+    return b.build(attention(b, "a", text, q, k, v, *masks, query="s", **form))  # type: ignore[arg-type]
+
+
+FORMS: tuple[dict[str, float], ...] = (
+    {"ahead": 0},
+    {"ahead": 1, "behind": 2},
+    {"block": 2},
+    {"softcap": 3.0},
+    {"ahead": 0, "softcap": 3.0},
+    {},
+)
+"""Of the scores that attention sees."""
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_attention_in_a_band_reads_through_copies(form: dict[str, float]) -> None:
+    """And the checker compares it as a whole: another band, scale or order of operands is another functional."""
+    for mask in (None, "float32"):
+        graph = turned_attention(mask, **form)
+        egraph, derivation = saturate(graph, {"read-through-copy": RULES["read-through-copy"]})
+        assert wrong_derivation(egraph, derivation) == ""
+        new = [op for op in egraph.nodes["a"] if op.name != "a"]
+        assert new and {a.tensor for op in new for a in op.inputs} >= {"p.x", "q.x", "r.x"}
+        last = max(new, key=lambda op: sum(a.tensor.endswith(".x") for a in op.inputs))
+        one, two, *more = last.inputs
+        exchanged = replace(one, tensor=two.tensor), replace(two, tensor=one.tensor), *more
+        attributes = dict(last.attributes)
+        for other, why in (
+            (replace(last, inputs=exchanged), "compute different values"),
+            (replace(last, inputs=(exchanged[0], two, *more)), "compute different values"),
+            (replace(last, attributes=tuple(sorted({**attributes, "scale": 2.0}.items()))), "form of this rule"),
+            (replace(last, attributes=tuple(sorted({**attributes, "ahead": 3}.items()))), "form of this rule"),
+        ):
+            forged = replace(egraph, operators=tuple(other if op.name == last.name else op for op in egraph.operators))
+            assert why in wrong_derivation(forged, derivation)
+
+
+def test_attention_under_truth_values_is_left_as_it_is() -> None:
+    egraph, derivation = saturate(turned_attention("bool"), {"read-through-copy": RULES["read-through-copy"]})
+    assert [op.name for op in egraph.nodes["a"]] == ["a"] and wrong_derivation(egraph, derivation) == ""
 
 
 def test_every_rule_has_a_place_here() -> None:

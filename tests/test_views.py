@@ -28,12 +28,14 @@ from shardproof.backends.execution.job import Options, build_program
 from shardproof.backends.execution.launch import mpi_available, run_job
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
+from shardproof.formal.plans.submeshes import problem as submesh_problem
 from shardproof.formal.plans.submeshes.memory import held_bytes
-from shardproof.formal.plans.submeshes.problem import SubmeshPlanning, build_submesh_problem
+from shardproof.formal.plans.submeshes.problem import Submeshes, SubmeshPlanning, build_submesh_problem
 from shardproof.formal.plans.submeshes.regions import branches_of, grids, regions_of
 from shardproof.formal.plans.submeshes.search import SubmeshAnswer, plan_submeshes
 from shardproof.formal.selection.solve import solve
 from shardproof.models.communication.choices import Choices, copy_layout, needs_copy, output_layout
+from shardproof.models.cost.limits import TooLarge
 from shardproof.models.cost.selection import DecisionKind
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import Placement, space
@@ -74,6 +76,19 @@ def fork(shared: bool, deep: int = 1, batch: int = 4, width: int = 64) -> Graph:
             at = g.contract(f"{name}{k}", "b k, k n -> b n", at, w)
         ends.append(at)
     return g.build(g.map("join", "add", *ends, text="b n, b n -> b n"))
+
+
+def forks(count: int) -> Graph:
+    """So many forks of two products each, one after another."""
+    g = Builder("forks", "float32")
+    at = g.input("x", (4, 64))
+    for n in range(count):
+        ends = []
+        for side in ("left", "right"):
+            w = g.parameter(f"{side}{n}.w", (64, 64))
+            ends.append(g.contract(f"{side}{n}", "b k, k n -> b n", at, w))
+        at = g.map(f"join{n}", "add", *ends, text="b n, b n -> b n")
+    return g.build(at)
 
 
 def machine_of(sizes: tuple[int, int], launch: str, memory: str) -> Machine:
@@ -353,6 +368,28 @@ def test_four_mpi_ranks_run_a_plan_with_views() -> None:
     wanted = run_graph(c.graph, inputs)
     for name in c.graph.results:
         np.testing.assert_allclose(outputs[name], wanted[name], rtol=1e-12, atol=1e-12)
+
+
+def test_equal_branches_share_their_tables() -> None:
+    """Of six forks in a row as many tables are made as of three: but for the ends all are equal up to names."""
+    made = []
+    for count in (3, 6):
+        graph = forks(count)
+        planning = build_problem(graph, machine_of((2, 2), "1e-6", "1e10"), space("complete"), None)
+        views = Submeshes(planning)
+        assert len(regions_of(planning, branches_of(graph), views)) == count
+        made.append((len(views.forms), views.nbytes))
+    assert made[0] == made[1] and made[0][0] > 0
+
+
+def test_tables_of_branches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Divisions whose tables come when too much is kept are left out, and so not in the claim."""
+    graph = forks(3)
+    planning = build_problem(graph, machine_of((2, 2), "1e-6", "1e10"), space("complete"), None)
+    monkeypatch.setattr(submesh_problem, "MOST_BYTES", 0)
+    views = Submeshes(planning)
+    assert all(len(r.divisions) < 2 for r in regions_of(planning, branches_of(graph), views))
+    assert any(isinstance(found, TooLarge) for found in views.forms.values())
 
 
 def test_prices_of_views_are_those_of_the_second_builder() -> None:

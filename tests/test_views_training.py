@@ -23,6 +23,7 @@ from shardproof.formal.plans.submeshes import fronts as searched
 from shardproof.formal.plans.submeshes.backward import runs, tied
 from shardproof.formal.plans.submeshes.regions import branches_of, regions_of
 from shardproof.formal.plans.submeshes.search import SubmeshAnswer
+from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.limits import TooLarge
 from shardproof.models.cost.selection import DecisionKind
 from shardproof.models.cost.selection import build as build_problem
@@ -210,7 +211,7 @@ def test_search_and_checker_keep_all_trades_and_no_other() -> None:
         wanted = [
             (label, pair) for label, pairs in listed(ends, classes, costs, phase, links).items() for pair in pairs
         ]
-        mine = searched.front_tables(vertices, ends, costs, phase, links)
+        mine = searched.front_tables(vertices, ends, costs, phase, links, Clock())
         for labels, times in (
             mine.labels(classes),
             trades.tradeoff_labels(vertices, ends, classes, costs, phase, links),
@@ -232,7 +233,7 @@ def test_too_many_trades_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as m:
         m.setattr(searched, "MOST_POINTS", 4)
         with pytest.raises(TooLarge, match="trades to be kept"):
-            searched.front_tables(vertices, [], costs, phase, links)
+            searched.front_tables(vertices, [], costs, phase, links, Clock())
     for limit, said in (("MOST_ROWS", "too many trades"), ("MOST_KEYS", "too many choices|too long")):
         with monkeypatch.context() as m:
             m.setattr(trades, limit, 4)

@@ -84,12 +84,12 @@ class WithoutRows:
 def relax_resources(
     problem: SelectionProblem,
     *,
-    time_limit_s: float | None = None,
     gap: Fraction = Fraction(0),
     engine: Engine = "native",
     progress: Progress | None = None,
     threads: int = 1,
     clock: Clock | None = None,
+    known: Iterable[tuple[int, ...]] = (),
     brought: Iterable[tuple[int, ...]] = (),
     options: Options | None = None,
 ) -> Answer:
@@ -97,24 +97,27 @@ def relax_resources(
 
     Closed in time: the solution fits, and is the answer, or it does not, and the rows matter.  Still open when its
     share of the time is over: with a solution that fits the rest of the time goes to the same problem, else to the one
-    with rows.  `clock`, `brought`: as in `solve`.
+    with rows.  `clock`, `known`, `brought`: as in `solve`.
     """
-    clock, options = (clock or Clock()).at_most(time_limit_s), options or OPTIONS
+    clock, options, known = clock or Clock(), options or OPTIONS, tuple(known)
     run = new_run(problem, Incumbent(problem), clock, options, gap, progress or Quiet(), threads)
     try:
-        return _relaxed(run, engine, brought)
+        return _relaxed(run, engine, known, brought)
     except Overdue:
-        return fallback(problem, given_up(run), clock, brought, options)
+        return fallback(problem, given_up(run), clock, chain(known, brought), options)
 
 
-def _relaxed(run: Run, engine: Engine, brought: Iterable[tuple[int, ...]]) -> Answer:
+def _relaxed(
+    run: Run, engine: Engine, known: tuple[tuple[int, ...], ...], brought: Iterable[tuple[int, ...]]
+) -> Answer:
     """`relax_resources` in a run on its problem, which is offered what was found on the way."""
     problem, clock, options, gap = run.problem, run.clock, run.options, run.gap
     start = uniform_start(run) if engine == "native" else None
     if start is not None and _closed(start, gap):
         return replace(start, seconds=clock.seconds())
     asked: list[EngineAnswer] = []
-    known = () if start is None or start.solution is None else (start.solution,)
+    if start is not None and start.solution is not None:
+        known = (start.solution, *known)
 
     def attempt(part: SelectionProblem, until: Clock) -> Answer:
         began = clock.seconds()

@@ -24,6 +24,7 @@ from functools import cached_property
 from ..layout.classes import axis_orders, leading_dimensions, leading_of
 from ..program.graph import Graph, GraphError, Role, Tensor
 from ..program.operators import Operator
+from .rules import LIBRARY
 
 Modes = Mapping[str, str | None]
 """Class -> name of the e-node that computes it, None for an absent one; classes that are not named: the first."""
@@ -166,3 +167,10 @@ class EGraph:
         h = hashlib.sha256(self.base.sha256().encode())
         h.update(self.union.to_json().encode())
         return h.hexdigest()
+
+
+def claim_flags(egraph: EGraph, rounds: int, library: str = LIBRARY) -> tuple[str, ...]:
+    """What a claim about all programs of an e-graph says of them."""
+    added = len(egraph.operators) - len(egraph.base.operators)
+    rules = "+".join(name[:12] for name in library.split("+"))
+    return (f"graphs: egraph({rules}, rounds {rounds}, {added} operators added)", "real-arithmetic")

@@ -13,7 +13,7 @@ limit, are those of `models.joint.memory`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -23,7 +23,7 @@ from ..cost import cost
 from ..cost.assumptions import flags
 from ..cost.selection import Notify
 from ..cost.structures import Keyed, Structures
-from ..layout.classes import axis_orders, copy_key, operator_key
+from ..layout.classes import axis_orders, copy_key, operator_key, same_rows
 from ..layout.placement import Placement, Space
 from ..machine.machine import Machine
 from ..problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, TooFine, Usage, Vertex
@@ -31,7 +31,7 @@ from ..problem.unit import coarser
 from ..program.graph import Graph, Role
 from ..program.operators import Operator
 from .choices import Block, Kind, Link, Relation, Skeleton, relation
-from .egraph import EGraph, Modes
+from .egraph import EGraph, Modes, claim_flags
 from .memory import FLAG, Rows
 from .rules import LIBRARY
 
@@ -91,11 +91,13 @@ class JointPlanning:
     def plan(self, x: Sequence[int]) -> tuple[Graph, Choices]:
         """The program of a solution, and its placements."""
         graph = self.egraph.graph(self.modes(x))
-        operators, copies = [], []
+        alone, operators, copies = axis_orders(graph), [], []
         for op in graph.operators:
             v = self.classes[op.output.tensor]
             _, k = self.decisions[v].block(x[v])
-            operators.append((op.name, self._placement(self.structures.of_operator(op)[k], operator_key(op.name))))
+            key = operator_key(op.name)
+            at = self._placement(self.structures.of_operator(op)[k], key)
+            operators.append((op.name, replace(at, axes=alone[key]) if same_rows(op, at.axes, alone[key]) else at))
         for t, v in self.rests.items():
             block, k = self.decisions[v].block(x[v])
             if block.kind is Kind.COPY:
@@ -161,13 +163,6 @@ def _number(placements: Ints, placement: Placement) -> int:
     if not found.size:
         raise LookupError(f"placement {placement.matrix} is outside the space")
     return int(found[0])
-
-
-def claim_flags(egraph: EGraph, rounds: int, library: str = LIBRARY) -> tuple[str, ...]:
-    """What a claim about all programs of an e-graph says of them."""
-    added = len(egraph.operators) - len(egraph.base.operators)
-    rules = "+".join(name[:12] for name in library.split("+"))
-    return (f"graphs: egraph({rules}, rounds {rounds}, {added} operators added)", "real-arithmetic")
 
 
 def build_joint(

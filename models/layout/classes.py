@@ -83,6 +83,15 @@ def _axis_orders(same: SameGraph) -> dict[str, tuple[str, ...]]:
     return orders
 
 
+def same_rows(op: Operator, one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether two orders of an operator's axes say the same of every placement: they differ in axes alone that are
+    never split, whose rows are ones.
+    """
+    return len(one) == len(other) and all(
+        a == b or not (op.axis(a).splittable or op.axis(b).splittable) for a, b in zip(one, other, strict=True)
+    )
+
+
 def leading_dimensions(graph: Graph) -> tuple[tuple[str, int], ...]:
     """(tensor, dimension) in class order: `leading` of a graph made of the same tensors that keeps this order."""
     sets, rank = _ranked(graph)

@@ -83,7 +83,7 @@ if repeat > 1:
 best = None
 for problem in problems:
     start = time.process_time()
-    answer = relaxed(problem, time_limit_s=limit) if problem.limit is not None and what[0] == "model" else solve(problem, time_limit_s=limit)
+    answer = relaxed(problem, clock=found("Clock", "formal.selection.model.clock", "formal.selection.clock")(limit)) if problem.limit is not None and what[0] == "model" else solve(problem, time_limit_s=limit)
     spent = time.process_time() - start
     best = spent if best is None or spent < best else best
 import hashlib  # of the numbers: names of machines and of what was assumed have changed

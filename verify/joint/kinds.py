@@ -4,7 +4,8 @@
     max, max_pool       the greatest of a functional, over the taps inside
     norms, softmax      a functional of the row, at a point of it; of a norm times gamma plus beta.  Gradients of them
                         are functionals of all their operands
-    softmax, attention  where a rule asks for it (`defined`):  exp(s) / sum exp(s)  and  sum exp(s) v / sum exp(s)
+    softmax, attention  where a rule asks for it (`defined`):  exp(s) / sum exp(s)  and  sum exp(s) v / sum exp(s);
+                        attention in a band, or with capped scores, is a functional
     embedding           sum over rows of [id = row] table[row];  the sums of its transpose likewise
 
 Everything else is refused by name: what reads positions, is combined in other ways, or is no function of real numbers.
@@ -17,7 +18,7 @@ from fractions import Fraction
 from math import prod
 from typing import Final
 
-from ...models.program.attention import BOUNDS, role
+from ...models.program.attention import BOUNDS, ROLES, role
 from ...models.program.graph import Graph
 from ...models.program.index import Affine, Combine
 from ...models.program.operators import NodeKind, Operator
@@ -127,12 +128,14 @@ def _one_over(p: Polynomial) -> Polynomial:
 
 
 def _attention(op: Operator, at: Mapping[str, Position], fresh: Callable[[str], str], read: Read) -> Polynomial:
-    if op.function != "attention" or any(k in dict(op.attributes) for k in (*BOUNDS, "softcap")):
+    if op.function != "attention":
         raise Undecided(f"operator {op.name!r} is an attention of a form that is not known here")
     scale = exact(op.attribute("scale", 1), op)
     keys, features = role(op, "key"), role(op, "feature")
     if {a.name for a in op.reduction_axes} != {*keys, *features}:
         raise Undecided(f"operator {op.name!r} sums over more than keys and features")
+    if any(k in dict(op.attributes) for k in (*BOUNDS, "softcap")):
+        return _banded(op, at, fresh, read)
 
     def weight(key: Mapping[str, Position]) -> Polynomial:
         feature, bound = _summed(op, fresh, features)
@@ -144,6 +147,19 @@ def _attention(op: Operator, at: Mapping[str, Position], fresh: Callable[[str], 
     values = (weight(one) * read(op, 2, {**at, **one})).sum_over(bound)
     other, bound = _summed(op, fresh, keys)
     return values * _one_over(weight(other).sum_over(bound))
+
+
+def _banded(op: Operator, at: Mapping[str, Position], fresh: Callable[[str], str], read: Read) -> Polynomial:
+    """Attention in a band of keys, or with capped scores: a functional of its operands over queries, keys and features,
+    of which nothing else is said than that equal ones of equal operands are equal.
+    """
+    named = {name: role(op, name) for name in ROLES}
+    inside, bound = _summed(op, lambda n: OWN + fresh(n), [n for names in named.values() for n in names])
+    of = tuple(read(op, j, {**at, **inside}) for j in range(len(op.inputs)))
+    point = tuple(at[n] for name in ("query", "value_feature") for n in named[name])
+    counts = tuple((name, len(names)) for name, names in named.items())
+    attributes = tuple((k, v) for k, v in op.attributes if k not in ROLES and k != "gradient")  # of its gradient alone
+    return Polynomial.atom(Whole(op.function, (*counts, *attributes), bound, point, of))
 
 
 def _rows(

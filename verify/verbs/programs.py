@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-from ...models.joint.problem import claim_flags
+from ...models.joint.egraph import claim_flags
 from ...models.machine.machine import Machine
 from ...models.problem.claims import Verdict
 from ...models.program.graph import Graph

@@ -8,6 +8,8 @@ others.
                 label: one number with one phase, else every vector that no other one is nowhere above (`fronts`)
 
 Variables are eliminated one at a time, the one with the smallest table first; every elimination keeps what was chosen.
+Decisions have local numbers, in the order of the vertices, so that branches that are equal up to names (those of
+repeated layers) share one table.
 """
 
 from __future__ import annotations
@@ -17,13 +19,15 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....models.cost.limits import TooLarge
 from ....models.cost.selection import DecisionKind, Planning, Route
 from ....models.cost.structures import Keyed, Structures
 from ....models.problem.selection_problem import Ints
 from ....models.program.operators import Operator
-from .fronts import Fronts, front_tables
+from ...selection.model.clock import Clock
+from .fronts import MOST_DIMENSIONS, Fronts, front_tables
 
 MOST_CELLS = 1 << 23
 """Cells of a table of an elimination."""
@@ -44,12 +48,11 @@ class BranchParts:
 
 
 @dataclass(frozen=True, eq=False)
-class Labelled:
-    """`ends`: vertices; `classes[k]`: class of every choice of end k.  `labels`, `times`: what is not dominated, in
-    order: a label with several phases may occur several times, with ascending times.
+class Labels:
+    """`ends`: local numbers; `classes[k]`: class of every choice of end k.  `labels`, `times`: what is not dominated,
+    in order: a label with several phases may occur several times, with ascending times.
     """
 
-    own: BranchParts
     ends: tuple[int, ...]
     classes: tuple[Ints, ...]
     labels: tuple[tuple[int, ...], ...]
@@ -57,8 +60,49 @@ class Labelled:
     tables: Tables | Fronts
 
     def solve(self, point: int) -> dict[int, int]:
-        """Vertex -> choice of the cheapest way to be in this label."""
+        """Local number -> choice of the cheapest way to be in this label."""
         return self.tables.solve(self.labels[point], self.classes, self.times[point])
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """A branch and its labels, which equal branches share."""
+
+    own: BranchParts
+    form: Labels
+
+    @property
+    def labels(self) -> tuple[tuple[int, ...], ...]:
+        """See `Labels`."""
+        return self.form.labels
+
+    @property
+    def times(self) -> tuple[tuple[int, ...], ...]:
+        """See `Labels`."""
+        return self.form.times
+
+    def classes(self, vertex: int) -> tuple[int, Ints]:
+        """The number of an end, and the class of every choice of it."""
+        k = self.form.ends.index(self.own.vertices.index(vertex))
+        return k, self.form.classes[k]
+
+    def solve(self, point: int) -> dict[int, int]:
+        """Vertex -> choice of the cheapest way to be in this label."""
+        return {self.own.vertices[v]: choice for v, choice in self.form.solve(point).items()}
+
+
+@dataclass(frozen=True, eq=False)
+class BranchForm:
+    """What the labels of a branch follow from.  `key`: equal keys, equal arrays, as long as the structures of
+    `branch_form` are alive (they hand out one array for all that is equal up to names).
+    """
+
+    key: tuple[object, ...]
+    phases: int
+    costs: dict[int, Ints]
+    phase: dict[int, int]
+    pairs: tuple[tuple[int, int, int, Ints, Ints, Ints], ...]
+    signature: dict[int, list[Ints]]
 
 
 def sides(planning: Planning, structures: Structures, route: Route) -> tuple[Keyed, Keyed]:
@@ -80,37 +124,51 @@ def sides(planning: Planning, structures: Structures, route: Route) -> tuple[Key
     return source, structures.read(reader, route.input_position)
 
 
-def branch_labels(planning: Planning, structures: Structures, own: BranchParts) -> Labelled:
-    """Labels of a branch on the machine of `structures`.  Raises `TooLarge` where its tables do not fit."""
+def branch_form(planning: Planning, structures: Structures, own: BranchParts) -> BranchForm:
+    """What a branch is on the machine of `structures`, but for names."""
+    local = {v: k for k, v in enumerate(own.vertices)}
     costs: dict[int, Ints] = {}
-    for v in own.vertices:
+    for v, k in local.items():
         d = planning.decisions[v]
         if d.kind is DecisionKind.OPERATOR:
-            costs[v] = structures.costs(planning.graph.operator(d.name)).times
+            costs[k] = structures.costs(planning.graph.operator(d.name)).times
         else:
-            costs[v] = structures.zeros(structures.of_copy(d.name).shape[0])
-    pairs: list[tuple[int, int, int, Ints]] = []
+            costs[k] = structures.zeros(structures.of_copy(d.name).shape[0])
+    pairs: list[tuple[int, int, int, Ints, Ints, Ints]] = []
     for e in own.inner:
         route = planning.routes[e]
         a, b = sides(planning, structures, route)
         table = structures.tables[structures.table(a, b, planning.graph.tensor(route.tensor).element_bytes)]
-        pairs.append(
-            (route.source, route.target, own.edge_phase[e], table[a.layouts.of_choice][:, b.layouts.of_choice])
-        )
+        ends = local[route.source], local[route.target]
+        pairs.append((*ends, own.edge_phase[e], table, a.layouts.of_choice, b.layouts.of_choice))
     signature: dict[int, list[Ints]] = {}
     for e in own.crossing:
         route = planning.routes[e]
         for v, side in zip((route.source, route.target), sides(planning, structures, route), strict=True):
-            if v in costs:
-                signature.setdefault(v, []).append(side.layouts.of_choice)
-    ends = sorted(signature)
-    classes = tuple(first_seen(np.stack(signature[v], axis=1)) for v in ends)
-    if own.phases > 1:
-        tables: Tables | Fronts = front_tables(own.vertices, ends, costs, own.phase, pairs)
+            if v in local:
+                signature.setdefault(local[v], []).append(side.layouts.of_choice)
+    phase = {local[v]: p for v, p in own.phase.items()}
+    key = (
+        own.phases,
+        tuple((id(costs[k]), phase[k]) for k in sorted(costs)),
+        tuple((u, v, p, *map(id, arrays)) for u, v, p, *arrays in pairs),
+        tuple((k, *map(id, signature[k])) for k in sorted(signature)),
+    )
+    return BranchForm(key, own.phases, costs, phase, tuple(pairs), signature)
+
+
+def branch_labels(form: BranchForm, clock: Clock) -> Labels:
+    """Labels of a branch.  Raises `TooLarge` where its tables do not fit."""
+    vertices = range(len(form.costs))
+    pairs = [(u, v, p, table[rows][:, columns]) for u, v, p, table, rows, columns in form.pairs]
+    ends = sorted(form.signature)
+    classes = tuple(first_seen(np.stack(form.signature[k], axis=1)) for k in ends)
+    if form.phases > 1:
+        tables: Tables | Fronts = front_tables(vertices, ends, form.costs, form.phase, pairs, clock)
     else:
-        tables = Tables(own.vertices, ends, costs, pairs)
+        tables = Tables(vertices, ends, form.costs, pairs, clock)
     labels, times = tables.labels(classes)
-    return Labelled(own, tuple(ends), classes, labels, times, tables)
+    return Labels(tuple(ends), classes, labels, times, tables)
 
 
 def first_seen(rows: Ints) -> Ints:
@@ -136,11 +194,12 @@ class Tables:
         ends: Sequence[int],
         costs: dict[int, Ints],
         pairs: Sequence[tuple[int, int, int, Ints]],
+        clock: Clock,
     ) -> None:
         self.ends = tuple(ends)
         factors: list[tuple[Scope, Ints]] = [((v,), costs[v]) for v in vertices]
         factors += [((u, v), t) if u < v else ((v, u), t.T) for u, v, _, t in pairs]
-        self.decided: list[tuple[int, Scope, Ints]] = []
+        self.decided: list[tuple[int, Scope, NDArray[np.int32]]] = []
         left = [v for v in vertices if v not in self.ends]
         size = {v: costs[v].size for v in vertices}
 
@@ -150,15 +209,16 @@ class Tables:
         while left:
             v = min(left, key=lambda x: (prod(size[w] for w in joint_scope(x)), x))
             scope = joint_scope(v)
-            if prod(size[w] for w in scope) > MOST_CELLS:
+            if len(scope) > MOST_DIMENSIONS or prod(size[w] for w in scope) > MOST_CELLS:
                 raise TooLarge(f"a branch of {len(vertices)} decisions has tables of more than {MOST_CELLS} cells")
+            clock.read(prod(size[w] for w in scope))
             table = _sum([f for f in factors if v in f[0]], scope, size)
             factors = [f for f in factors if v not in f[0]]
             at, rest = scope.index(v), tuple(w for w in scope if w != v)
-            self.decided.append((v, rest, np.asarray(table.argmin(axis=at), dtype=np.int64)))
+            self.decided.append((v, rest, np.asarray(table.argmin(axis=at), dtype=np.int32)))
             factors.append((rest, table.min(axis=at)))
             left.remove(v)
-        if prod(size[v] for v in self.ends) > MOST_CELLS:
+        if len(self.ends) > MOST_DIMENSIONS or prod(size[v] for v in self.ends) > MOST_CELLS:
             raise TooLarge(f"a branch shares {len(self.ends)} decisions with others: more than {MOST_CELLS} cells")
         self.table = _sum(factors, self.ends, size)
 
@@ -169,6 +229,11 @@ class Tables:
             of_class = [table.compress(of == k, axis=axis).min(axis=axis) for k in range(int(of.max()) + 1)]
             table = np.stack(of_class, axis=axis)
         return tuple(np.ndindex(*table.shape)), tuple((int(t),) for t in table.reshape(-1))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept."""
+        return self.table.nbytes + sum(best.nbytes for _, _, best in self.decided)
 
     def solve(self, label: tuple[int, ...], classes: Sequence[Ints], time: tuple[int, ...]) -> dict[int, int]:
         """The cheapest choices of a label."""

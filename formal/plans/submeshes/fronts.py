@@ -18,13 +18,19 @@ from math import prod
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....models.cost.limits import TooLarge
 from ....models.problem.selection_problem import Ints
+from ...selection.model.clock import Clock
 
 MOST_POINTS: Final = 1 << 22
 """Pairs in one table."""
+MOST_DIMENSIONS: Final = 64
+"""Of an array in NumPy 2."""
 NONE: Final = 1 << 60
+SORTED: Final = 20
+"""Entries that count as read for one that is sorted."""
 Link = tuple[int, int, int, Ints]
 """Two decisions, the phase of the movement between them, and its times."""
 
@@ -37,8 +43,8 @@ class Gone:
 
     decision: int
     held: tuple[int, ...]
-    chosen: Ints
-    before: Ints
+    chosen: NDArray[np.int32]
+    before: NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +54,11 @@ class Fronts:
     ends: tuple[int, ...]
     pairs: Ints
     gone: tuple[Gone, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept."""
+        return self.pairs.nbytes + sum(one.chosen.nbytes + one.before.nbytes for one in self.gone)
 
     def labels(self, classes: Sequence[Ints]) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
         """Labels in order, once per pair of times, and these."""
@@ -98,7 +109,12 @@ def pareto_front(pairs: Ints) -> Ints:
 
 
 def front_tables(
-    vertices: Sequence[int], ends: Sequence[int], costs: dict[int, Ints], phase: dict[int, int], links: Sequence[Link]
+    vertices: Sequence[int],
+    ends: Sequence[int],
+    costs: dict[int, Ints],
+    phase: dict[int, int],
+    links: Sequence[Link],
+    clock: Clock,
 ) -> Fronts:
     """Take up all decisions, and let go those that are no ends.  Raises `TooLarge` beyond `MOST_POINTS`."""
     held: list[int] = []
@@ -107,6 +123,9 @@ def front_tables(
     for v, due, leaving in swept(vertices, ends, {v: costs[v].size for v in vertices}, links):
         if table.size // 2 * costs[v].size > MOST_POINTS:
             raise TooLarge(f"a branch of {len(vertices)} decisions in two phases has too many trades to be kept")
+        if len(held) + 4 > MOST_DIMENSIONS:
+            raise TooLarge(f"a branch of {len(vertices)} decisions shares more than numpy's dimensions with others")
+        clock.read(table.size * costs[v].size * (1 + len(due)))
         table = np.repeat(table[..., None, :, :], costs[v].size, axis=-3)
         held.append(v)
         _add(table, costs[v], phase[v], [v], held)
@@ -118,11 +137,13 @@ def front_tables(
             held.remove(w)
             cells, size, depth = table.shape[:-3], table.shape[-3], table.shape[-2]
             flat = table.reshape(prod(cells), size * depth, 2)
+            clock.read(SORTED * flat.size)
             at = pareto_front(flat)
             table = np.take_along_axis(flat, np.maximum(at, 0)[..., None], axis=1)
             table[at < 0] = NONE
             shape = (*cells, at.shape[1])
-            gone.append(Gone(w, tuple(held), (at // depth).reshape(shape), (at % depth).reshape(shape)))
+            chosen, before = (part.astype(np.int32).reshape(shape) for part in (at // depth, at % depth))
+            gone.append(Gone(w, tuple(held), chosen, before))
             table = table.reshape(*shape, 2)
     order = [held.index(v) for v in ends]
     return Fronts(tuple(ends), table.transpose([*order, len(held), len(held) + 1]), tuple(gone))

@@ -38,10 +38,14 @@ from ....models.layout.layout import LayoutSet
 from ....models.layout.placement import Placement
 from ....models.layout.submesh import Submesh
 from ....models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Vertex
+from ....models.text import bytes_text
 from ....models.views.machine import submesh_machine
 from ....models.views.regions import Region, submesh_flags
-from .branches import BranchParts, Labelled, branch_labels, first_seen, sides
+from ...selection.model.clock import Clock
+from .branches import BranchForm, BranchParts, Labelled, Labels, branch_form, branch_labels, first_seen, sides
 
+MOST_BYTES = 1 << 31
+"""Of the tables of all branches together, beyond which no further one is made."""
 MOST_LABELS = 1 << 12
 MOST_LEVELS = (1 << 13) - 1
 """Labels of one view."""
@@ -109,11 +113,15 @@ class SubmeshPlanning:
 class Submeshes:
     """Prices on views: equal sizes are computed once."""
 
-    def __init__(self, planning: Planning) -> None:
+    def __init__(self, planning: Planning, clock: Clock | None = None) -> None:
         self.planning, self.orders = planning, axis_orders(planning.graph)
+        self.clock = Clock() if clock is None else clock
         self.unit = Fraction(1, planning.problem.scale)
         self.known: dict[tuple[int, ...], Structures] = {}
         self.branches: dict[tuple[tuple[int, ...], ...], Labelled] = {}
+        self.forms: dict[tuple[object, ...], Labels | TooLarge] = {}
+        self.points: dict[tuple[int, ...], tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]] = {}
+        self.nbytes = 0
 
     def of(self, view: Submesh) -> Structures:
         """Prices of what runs on a view."""
@@ -133,11 +141,28 @@ class Submeshes:
         )
 
     def branch_labels(self, view: Submesh, own: BranchParts) -> Labelled:
-        """Labels of a branch on a view."""
+        """Labels of a branch on a view; equal branches share them.  Raises `TooLarge`."""
         key = view.counts, own.vertices, own.inner, own.crossing, (own.phases,)
         if key not in self.branches:
-            self.branches[key] = branch_labels(self.planning, self.of(view), own)
+            form = branch_form(self.planning, self.of(view), own)
+            name = view.counts, form.key
+            if name not in self.forms:
+                self.forms[name] = self._made(form)
+            found = self.forms[name]
+            if isinstance(found, TooLarge):
+                raise found
+            self.branches[key] = Labelled(own, found)
         return self.branches[key]
+
+    def _made(self, form: BranchForm) -> Labels | TooLarge:
+        if self.nbytes > MOST_BYTES:
+            return TooLarge(f"the tables of branches take more than {bytes_text(MOST_BYTES)}")
+        try:
+            made = branch_labels(form, self.clock)
+        except TooLarge as error:
+            return error
+        self.nbytes += made.tables.nbytes
+        return made
 
     def group(self, view: Submesh, members: tuple[int, ...], own: tuple[BranchParts, ...]) -> Group:
         """Labels of branches that share a view.  Raises `TooLarge` beyond `MOST_LABELS`."""
@@ -147,12 +172,17 @@ class Submeshes:
             count *= len(part.labels)
             if count > MOST_LABELS:
                 raise TooLarge(f"the branches of one view can end in more than {MOST_LABELS} ways")
-        points = tuple(product(*(range(len(part.labels)) for part in parts)))
-        times = tuple(
-            tuple(map(sum, zip(*(part.times[k] for part, k in zip(parts, point, strict=True)), strict=True)))
-            for point in points
-        )
-        return Group(view, members, parts, points, times)
+        key = tuple(id(part.form) for part in parts)  # kept alive by `forms`
+        if key not in self.points:
+            points = tuple(product(*(range(len(part.labels)) for part in parts)))
+            self.points[key] = (
+                points,
+                tuple(
+                    tuple(map(sum, zip(*(part.times[k] for part, k in zip(parts, at, strict=True)), strict=True)))
+                    for at in points
+                ),
+            )
+        return Group(view, members, parts, *self.points[key])
 
     def crossing(self, view: Submesh, edge: int, inside_first: bool) -> tuple[LayoutSet, LayoutSet, Ints]:
         """Layouts inside and outside of the view, and times from (inside_first) or to the inside, one row per layout
@@ -355,8 +385,8 @@ def _crossing_edges(
             inside_first = edge.u in own[i].vertices
             end, outer = (edge.u, edge.v) if inside_first else (edge.v, edge.u)
             mine, other, times = views.crossing(group.view, e, inside_first)
-            k = one.ends.index(end)
-            first = np.unique(one.classes[k], return_index=True)[1]  # classes are numbered by their first choice
+            k, of_choice = one.classes(end)
+            first = np.unique(of_choice, return_index=True)[1]  # classes are numbered by their first choice
             of_outer = first_seen(other.of_choice[:, None])
             column = other.of_choice[np.unique(of_outer, return_index=True)[1]]
             table = np.pad(times[np.ix_(mine.of_choice[first], column)], ((1, 0), (0, 0)))

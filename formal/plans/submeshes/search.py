@@ -71,7 +71,8 @@ def plan_submeshes(
     """
     check_sizes(graph, machine, where)
     base = build(graph, machine, where, None, notify)
-    views, until = Submeshes(base), clock.share(REGIONS_SHARE)
+    until = clock.share(REGIONS_SHARE)
+    views = Submeshes(base, until)
     try:
         found = regions_of(base, branches_of(graph), views, until.over) if regions is None else regions
         if not found:

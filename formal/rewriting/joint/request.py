@@ -13,11 +13,13 @@ from ....proofs.plan.bundle import Plan
 from ...plans.plan import fitting_space
 from ...plans.request import TENSORS, PlanRequest, program_of
 from ...plans.time_limit import TimeLimit
-from ...selection.model.clock import Progress
+from ...selection.model.clock import Clock, Progress
 from .rules.library import rules_of
 from .saturate import SEARCHED, Rule
-from .solve import Joint, joint_plan, plan_jointly
+from .solve import Again, Joint, joint_plan, plan_jointly
 
+RULES_SHARE = 0.4
+"""Share of the search for programs that compute nothing again, where tensors may be; the others begin with its plan."""
 SEARCH_SHARE = 0.7
 """Share of the time limit for tables and search: the check builds the tables of all programs again."""
 
@@ -53,23 +55,32 @@ def carry_out_jointly(
     known = step or of
     where = request.space or fitting_space(graph, request.machine)
     begun = limit.elapsed_s
-    with limit.phase("search"):
-        found = plan_jointly(
+    rules = rules_for(request.rewrites)
+
+    def search(clock: Clock, again: Again | None) -> Joint:
+        return plan_jointly(
             graph,
             request.machine,
             where,
-            clock=limit.clock.at_most(None if limit.limit_s is None else SEARCH_SHARE * limit.limit_s),
+            clock=clock,
             gap=request.gap,
             threads=request.threads,
             engine=request.engine,
             progress=progress,
             notify=notify,
             memory_limit=request.memory,
-            rules=rules_for(request.rewrites),
+            rules=rules,
             rounds=request.rewrites.rounds,
             most=request.rewrites.nodes,
             rewriting_s=request.rewrites.seconds,
-            again=known if request.recompute == TENSORS else None,
+            again=again,
         )
+
+    with limit.phase("search"):
+        clock = limit.clock.at_most(None if limit.limit_s is None else SEARCH_SHARE * limit.limit_s)
+        if request.recompute != TENSORS or known is None:
+            found = search(clock, None)
+        else:
+            found = search(clock, Again(known, search(clock.share(RULES_SHARE), None) if rules else None))
     limit.note_check(limit.elapsed_s - begun)  # most of it tables, which the check makes again
     return JointOutcome(graph, step, found, joint_plan(found))

@@ -15,12 +15,11 @@ the answer is about the graph as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
-from ....models.communication.choices import Choices
 from ....models.cost.limits import TooLarge, check_sizes
 from ....models.cost.selection import Notify, Planning, build
 from ....models.cost.structures import Structures
@@ -45,6 +44,7 @@ from ...selection.model.restrict import restrict
 from ...selection.relax_resources import relax_resources
 from ...selection.solve import Engine, solve
 from .checkpoints import halving, modes_with, tensors_of_blocks, without_rules
+from .embedding import Known, choices_of_program, choices_with_modes, embed_solution, program_of_solution
 from .growth import safe
 from .levels import LARGE, MIDDLE, SMALL, TooLong, first_level, larger, within
 from .rules.worth import worth
@@ -93,8 +93,21 @@ class Joint:
     programs: int
 
 
-Known = tuple[Modes, Choices]
-"""A program and its placements."""
+@dataclass(frozen=True, eq=False)
+class Again:
+    """The training step whose tensors may be computed again, and what was found of its programs that compute none
+    again: the problem with both is larger, and its search would often end above that.
+    """
+
+    step: TrainingStep
+    without: Joint | None = None
+
+    def known(self, egraph: EGraph) -> list[Known]:
+        """The best program without, as one of a larger e-graph."""
+        if self.without is None or self.without.answer.solution is None:
+            return []
+        modes, choices = program_of_solution(self.without.planning, self.without.answer.solution)
+        return [(egraph.close_modes(modes), choices)]
 
 
 def plan_jointly(
@@ -114,12 +127,11 @@ def plan_jointly(
     rewriting_s: float | None = None,
     level: int | None = None,
     memory_limit: int | None = None,
-    again: TrainingStep | None = None,
+    again: Again | None = None,
 ) -> Joint:
     """The best program and placements found, with a certificate over all programs of the e-graph, which has by rules
     at most `most` operators more than the graph.  `memory_limit`: bytes per device, or None; `rewriting_s`: seconds for
-    the e-graph at most, None for a share of the time; `again`: the training step that the graph is, where its tensors
-    may be computed again.
+    the e-graph at most, None for a share of the time; `again`: whose tensors may be computed again.
     """
     check_sizes(graph, machine, where)
     whole, clock = clock, clock.share(1 - END_SHARE)
@@ -130,7 +142,9 @@ def plan_jointly(
     plain = search.plan(base, whole.at_most(own_s))
     if clock.over():
         return search.alone(base, plain, notify)
-    egraph, derivation = safe(graph, rules, clock, worth(machine), rounds, most, rewriting_s, again)
+    egraph, derivation = safe(
+        graph, rules, clock, worth(machine), rounds, most, rewriting_s, None if again is None else again.step
+    )
     began = clock.seconds()
     try:
         check_sizes(egraph.union, machine, where)
@@ -149,7 +163,7 @@ def plan_jointly(
     except (TooLong, TooLarge):
         return search.alone(base, plain, notify)
     first_s = FIRST_S + FIRST_TIMES * (clock.seconds() - began)
-    known = _own(egraph, base, plain)
+    known = _own(egraph, base, plain) + ([] if again is None else again.known(egraph))
     kept = clock
     if memory_limit is not None and known and not search.fitting(first, known) and clock.limit_s is not None:
         kept = clock.at_most(max(0.0, clock.remaining_s() - OWN_SHARE * clock.limit_s))
@@ -166,9 +180,10 @@ def plan_jointly(
     try:
         if again is not None:
             known += search.checkpoints(first, derivation, kept.share(STARTS_SHARE))
-            if not attempt(first, kept) and level is None:  # it may give up before its time is over
-                known += [_program(p, a.solution) for p, a in found if a.solution is not None]
-                attempt(more(first, MIDDLE), kept)
+            middle = first if level is not None else more(first, MIDDLE)
+            if not attempt(first, kept if middle is first else kept.share(FIRST_SHARE)) and middle is not first:
+                known += [program_of_solution(p, a.solution) for p, a in found if a.solution is not None]
+                attempt(middle, kept)
         elif level is not None:
             known += search.starts(first, plain, base, kept.share(STARTS_SHARE))
             attempt(first, kept)
@@ -182,11 +197,9 @@ def plan_jointly(
         if not found:
             nothing = Answer(Status.UNKNOWN, None, None, None, None, clock.seconds())
             found.append((first, fallback(first.problem, nothing, clock, search.fitting(first, known))))
-    known += [_program(planning, a.solution) for planning, a in found if a.solution is not None]
-    planning, answer = min(
-        ((p, _runnable(p, a, search.fitting(p, known))) for p, a in found),
-        key=lambda of: _order(*of),
-    )
+    known += [program_of_solution(planning, a.solution) for planning, a in found if a.solution is not None]
+    made = ((p, _runnable(p, a, search.fitting(p, known))) for p, a in found)
+    planning, answer = min(made, key=lambda of: _order(*of))
     if plain.cost is not None and (answer.cost is None or _seconds(planning, answer) > _seconds(base, plain)):
         return search.alone(base, plain, notify)
     return Joint(planning, derivation, answer, plain, base.problem.scale, search.programs)
@@ -219,26 +232,6 @@ def _runnable(planning: JointPlanning, answer: Answer, known: Sequence[tuple[int
         none = answer.solution is None
         return answer if none else replace(answer, status=Status.UNKNOWN, solution=None, cost=None, certificate=None)
     return certify(planning.problem, x, planning.problem.cost_of(x), answer)
-
-
-def _program(planning: JointPlanning, x: tuple[int, ...]) -> Known:
-    """Modes and placements of a solution."""
-    return planning.modes(x), planning.plan(x)[1]
-
-
-def _of_program(planning: JointPlanning, modes: Modes) -> dict[int, tuple[int, ...]]:
-    """Choices of every class in which one program takes it."""
-    return _with_modes(planning, lambda t, name: name == modes[t])
-
-
-def _with_modes(planning: JointPlanning, taken: Callable[[str, str | None], bool]) -> dict[int, tuple[int, ...]]:
-    """Choices of every class whose e-node, or None for an absent class, is `taken`."""
-    out = {}
-    for t, v in planning.classes.items():
-        d = planning.decisions[v]
-        named = [None if b.node is None else b.node.name for b in d.blocks]
-        out[v] = tuple(k for i, name in enumerate(named) if taken(t, name) for k in range(*d.span(i)))
-    return out
 
 
 def joint_plan(joint: Joint) -> Plan | None:
@@ -300,6 +293,7 @@ class _Search:
                 engine=self.engine,
                 progress=self.progress,
                 threads=self.threads,
+                known=fitting,
                 brought=fitting,
             )
         return solve(
@@ -357,22 +351,22 @@ class _Search:
             nonlocal longest
             began = until.seconds()
             some = frozenset(t for tensors in blocks[:k] for t in tensors)
-            small = restrict(joint.problem, _of_program(joint, modes_with(joint.egraph, derivation, some)))
+            small = restrict(joint.problem, choices_of_program(joint, modes_with(joint.egraph, derivation, some)))
             answer = self.solve_restricted(small.inner, until)
             longest = max(longest, until.seconds() - began)
             if answer.solution is None:
                 return None
-            found.append(_program(joint, small.solution_back(answer.solution)))
+            found.append(program_of_solution(joint, small.solution_back(answer.solution)))
             return answer.cost
 
         for _ in halving(len(blocks), cost, lambda: until.remaining_s() <= longest):
             pass
         own = without_rules(joint.egraph, derivation)
         if len(own) < len(joint.egraph.operators) and not until.over():
-            small = restrict(joint.problem, _with_modes(joint, lambda t, name: name is None or name in own))
+            small = restrict(joint.problem, choices_with_modes(joint, lambda t, name: name is None or name in own))
             answer = self.solve_restricted(small.inner, until)
             if answer.solution is not None:
-                found.append(_program(joint, small.solution_back(answer.solution)))
+                found.append(program_of_solution(joint, small.solution_back(answer.solution)))
         return found
 
     def solve_restricted(self, problem: SelectionProblem, until: Clock) -> Answer:
@@ -388,12 +382,12 @@ class _Search:
         modes = self.algebra_first(joint, until)
         if modes is None or until.over():
             return []
-        small = restrict(joint.problem, _of_program(joint, modes))
+        small = restrict(joint.problem, choices_of_program(joint, modes))
         answer = self.solve_restricted(small.inner, until)
         if answer.solution is None:
             return []
         x = small.solution_back(answer.solution)
-        return [] if joint.executable(x) else [_program(joint, x)]
+        return [] if joint.executable(x) else [program_of_solution(joint, x)]
 
     def algebra_first(self, joint: JointPlanning, until: Clock) -> Modes | None:
         """The best program on one device, as if algebra and placement were apart."""
@@ -416,13 +410,3 @@ class _Search:
         answer = self.all_programs(planning, known, self.clock)
         answer = _runnable(planning, answer, self.fitting(planning, known))
         return Joint(planning, derivation, answer, plain, base.problem.scale, self.programs)
-
-
-def embed_solution(joint: JointPlanning, modes: Modes, choices: Choices) -> tuple[int, ...] | None:
-    """The solution of the joint problem that stands for a plan of one of its programs; None where axes stand in
-    another order there.
-    """
-    try:
-        return joint.solution(modes, choices)
-    except LookupError:
-        return None

@@ -41,6 +41,8 @@ def read_through(g: Growing, op: Operator) -> Iterator[Addition]:
     """`op` reads what was copied where it lies."""
     if op.kind is not NodeKind.MAP and op.function not in READS_ANYWHERE or "reversed" in dict(op.attributes):
         return
+    if op.kind is NodeKind.ATTENTION and any(g.tensor(a.tensor).dtype == "bool" for a in op.inputs):
+        return  # of truth values nothing is known to the checker
     rows = set(op.over)
     for t in dict.fromkeys(a.tensor for a in op.inputs):
         if not is_real_value(g, t):
