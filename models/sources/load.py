@@ -186,7 +186,7 @@ def _from_python(
     if is_numpy_program(found):
         if batch is not None:
             raise InputError("--batch applies to zoo names and ONNX files; a NumPy program has its shapes written in")
-        return load_program(path, name, original)
+        return load_program(path, name, original, tell)
     if is_jax(found):
         if expert_places is not None:
             raise InputError("--expert-places applies to PyTorch programs")

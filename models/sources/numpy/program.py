@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Final, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -23,6 +24,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _MARK: Final = "__shardproof_arguments__"
+MARKED: Final = "__shardproof_dace__"
+"""Programs in the notation of the thesis (`dace`)."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,11 @@ class ArraySpec:
     shape: tuple[int, ...]
     dtype: str = "float64"
     role: Role = Role.INPUT
+    storage: str = ""
+
+    def __matmul__(self, storage: Enum) -> ArraySpec:
+        """`float64[20] @ StorageType.GPU_Global`: where one rank keeps it, which `run --backend` decides."""
+        return replace(self, storage=f"{type(storage).__name__}.{storage.name}")
 
 
 class _Dtype:
@@ -83,7 +91,9 @@ def program(
 def is_numpy_program(found: object) -> bool:
     """Whether an object is a function that `program` decorated, or one whose arguments are annotated with shapes."""
     return callable(found) and (
-        hasattr(found, _MARK) or any(isinstance(a, ArraySpec) for a in _annotations(found).values())
+        hasattr(found, _MARK)
+        or hasattr(found, MARKED)
+        or any(isinstance(a, ArraySpec) for a in _annotations(found).values())
     )
 
 
