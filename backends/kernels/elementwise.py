@@ -292,6 +292,15 @@ def _scaled(x: Array, factor: float) -> Array:
     return x * in_type_of(x, factor)
 
 
+def _remainder(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
+    """Of whole numbers that are all below the divisor, themselves: two passes in place of a division each."""
+    divisor = _divisor(xp, a, op)
+    whole = xp is np and divisor.ndim == 0 and a[0].dtype.kind in "iu" and a[0].size > 0
+    if whole and a[0].min() >= 0 and a[0].max() < divisor:
+        return a[0]
+    return xp.remainder(a[0], divisor)  # type: ignore[no-any-return]
+
+
 def _divisor(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
     """The second operand, or the attribute `value` in the element type of the first."""
     return a[1] if len(a) > 1 else xp.asarray(in_type_of(a[0], number(op, "value", 1.0)), dtype=a[0].dtype)
@@ -355,7 +364,7 @@ MAPS: Final = MappingProxyType[str, Elementwise](
         "ceil": lambda xp, a, op: xp.ceil(a[0]),
         "round": lambda xp, a, op: xp.rint(a[0]),
         "trunc": lambda xp, a, op: xp.trunc(a[0]),
-        "remainder": lambda xp, a, op: xp.remainder(a[0], _divisor(xp, a, op)),
+        "remainder": lambda xp, a, op: _remainder(xp, a, op),
         "fmod": lambda xp, a, op: xp.fmod(a[0], _divisor(xp, a, op)),
         "reciprocal": lambda xp, a, op: 1 / a[0],
         "shift": lambda xp, a, op: (a[0] + in_type_of(a[0], number(op, "shift", 0.0))).astype(a[0].dtype),

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from math import prod
 from types import ModuleType
 
+import numpy as np
+
 from ...models.program.graph import Graph
 from ...models.program.index import Access
 from ...models.program.operators import Operator
@@ -46,11 +48,12 @@ def gather(
     ids = align(ids, ids_access.axes, order)
     low, high = box[rows]
     here = (ids >= low) & (ids < high)
-    local = xp.where(here, ids - low, 0)
+    all_here = xp is np and bool(here.all())  # on a GPU the answer would wait for all kernels before
+    local = ids - low if all_here else xp.where(here, ids - low, 0)
     index = tuple(
         local if a == rows else align(xp.arange(table.shape[d]), (a,), order) for d, a in enumerate(table_access.axes)
     )
-    picked = xp.where(here, table[index], xp.zeros((), dtype=dtype))
+    picked = table[index] if all_here else xp.where(here, table[index], xp.zeros((), dtype=dtype))
     picked = xp.broadcast_to(picked, lengths(box, order))
     if bags:
         picked = xp.sum(picked, axis=tuple(range(len(out), len(order))), dtype=dtype)
