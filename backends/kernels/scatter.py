@@ -49,7 +49,7 @@ def scatter(t: Task) -> Array:
     if t.xp is np and len(order) == len(out) == 1 and ufunc == "add" and dtype == np.float64:
         # one index and sums of float64: the same additions in the same order, in a loop of its own
         kept = (ids, x) if here.all() else (ids[here], x[here])
-        return np.bincount(kept[0] - low if low else kept[0], kept[1], high - low)
+        return np.bincount(kept[0] - low if low else kept[0], kept[1], high - low)  # type: ignore[return-value]
     local = t.xp.where(here, ids - low, 0)
     index = tuple(
         local if a == rows else t.xp.broadcast_to(align(t.xp.arange(lengths(t.box, [a])[0]), (a,), order), shape)

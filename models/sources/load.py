@@ -22,8 +22,10 @@ from .zoo import PUBLISHED, ZOO, sizes_words
 from .zoo import build as build_zoo
 from .zoo import zoo_spec as zoo_name
 
-PYTHON = re.compile(r"^(?P<file>.+\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+):(?P<name>[A-Za-z_][A-Za-z_0-9.]*)$")
-"""FILE.py:NAME, or NAME of an importable module: package.module:NAME."""
+PYTHON = re.compile(
+    r"^(?P<file>.+\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+):(?P<name>[A-Za-z_][A-Za-z_0-9.]*)(?::(?P<sizes>.+))?$"
+)
+"""FILE.py:NAME, or NAME of an importable module: package.module:NAME; behind it `:N=64,M=8`, sizes that have names."""
 
 
 Attention = Literal["operator", "matrices", "fused"]
@@ -90,9 +92,8 @@ def _load(
     if (zoo := zoo_name(spec)) is not None:
         return _from_zoo(spec, *zoo, batch, tell)
     if named is not None:
-        return _from_python(
-            Path(named["file"]), named["name"], batch, tell, attention, expert_places, original, trained
-        )
+        place, sizes = Path(named["file"]), _sizes(spec, named["sizes"])
+        return _from_python(place, named["name"], batch, tell, attention, expert_places, original, trained, sizes)
     path = Path(spec)
     if not _exists(path):
         raise InputError(
@@ -155,6 +156,24 @@ def _from_zoo(
     return graph
 
 
+def _sizes(spec: str, text: str | None) -> dict[str, int]:
+    """`N=64,M=8`.  Raises `InputError` for what is not written so.
+
+    >>> _sizes("f.py:f:N=64", "N=64")
+    {'N': 64}
+    """
+    sizes: dict[str, int] = {}
+    for part in text.split(",") if text is not None else ():
+        key, equals, value = (word.strip() for word in part.partition("="))
+        if not (key and equals and value.isdecimal() and 0 < int(value) < 1 << 31) or key in sizes:
+            raise InputError(
+                f"model {spec[:200]!r}: {part[:100]!r} is not a size; write FILE.py:NAME:N=64,M=8, each name once, "
+                f"numbers from 1 to {(1 << 31) - 1}"
+            )
+        sizes[key] = int(value)
+    return sizes
+
+
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
@@ -171,6 +190,7 @@ def _from_python(
     expert_places: int | None,
     original: Callable[[Original], None] | None,
     trained: bool,
+    sizes: dict[str, int],
 ) -> Graph:
     """The graph behind `name` of a Python file: a NumPy program, or what makes a PyTorch module."""
     from .building.python_file import load_object
@@ -186,7 +206,9 @@ def _from_python(
     if is_numpy_program(found):
         if batch is not None:
             raise InputError("--batch applies to zoo names and ONNX files; a NumPy program has its shapes written in")
-        return load_program(path, name, original, tell)
+        return load_program(path, name, original, tell, sizes)
+    if sizes:
+        raise InputError(f'{path}:{name}: sizes that have names are of NumPy programs (float64["N", 8])')
     if is_jax(found):
         if expert_places is not None:
             raise InputError("--expert-places applies to PyTorch programs")

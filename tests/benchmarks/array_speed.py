@@ -5,7 +5,8 @@
 Fifteen programs: those of the thesis at sizes that fit a moment, the ones of the zoo, loop nests over maps.  Ours: the
 program of one rank as `run` executes it, with chains fused, computed by NumPy and, where installed, by PyTorch
 (`--backend torch`).  NumPy: the function itself, loop nests in their vector form (`VECTOR`).  JAX: `jax.jit` of the same
-text, compiled before it is timed.  All in turns in one process; medians over rounds; a ratio above 1.0 is slower.
+text, compiled before it is timed.  All in turns in one process on one core; processor seconds, because
+other work may run beside it; medians over rounds; a ratio above 1.0 is slower.
 """
 
 import argparse
@@ -211,9 +212,9 @@ def row(name: str, rounds: int) -> str:
     for _ in range(rounds):
         for who, call in calls.items():
             call()
-            start = time.perf_counter()
+            start = time.process_time()
             call()
-            seconds[who].append(time.perf_counter() - start)
+            seconds[who].append(time.process_time() - start)
     ms = {who: 1e3 * median(s) for who, s in seconds.items()}
 
     def beside(who: str, other: str) -> float:
@@ -262,7 +263,7 @@ def main() -> None:
         head = [
             "# Array programs on one device\n",
             f"`python tests/benchmarks/array_speed.py --rounds {given.rounds} --write` (one core for all; the script's head says what is timed)\n",
-            "ms; ratios: the faster of our two libraries beside NumPy and beside `jax.jit`, medians of ratios within a round.\n",
+            "Processor ms; ratios: the faster of our two libraries beside NumPy and beside `jax.jit`, medians of ratios within a round.\n",
             "| program | NumPy | JAX | ours, NumPy | ours, PyTorch | beside NumPy | beside JAX |",
             "|---|---|---|---|---|---|---|",
         ]

@@ -140,16 +140,17 @@ def load_program(
     name: str,
     original: Callable[[Original], None] | None = None,
     tell: Callable[[str], None] | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> Graph:
-    """The graph of the program `name` of a file; `original` and `tell` as of `graph_of`.  Raises `InputError` if
-    there is none, and the errors of `trace`.
+    """The graph of the program `name` of a file; `original`, `tell` and `sizes` as of `graph_of`.  Raises `InputError`
+    if there is none, and the errors of `trace`.
     """
     found = load_object(path, name)
     if not is_numpy_program(found) or not callable(found):
         raise GraphError(
             f"{path}:{name}", "is not a NumPy program: decorate it with @shardproof.program(x=(64, 784), ..)"
         )
-    return graph_of(found, name, original=original, tell=tell)
+    return graph_of(found, name, original=original, tell=tell, sizes=sizes)
 
 
 def graph_of(
@@ -158,11 +159,15 @@ def graph_of(
     arguments: Mapping[str, ArraySpec | tuple[int, ...]] | None = None,
     original: Callable[[Original], None] | None = None,
     tell: Callable[[str], None] | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> Graph:
-    """The graph that `trace` makes; `original` takes the function as NumPy runs it, `tell` hears the notes."""
-    found = trace(program, name, arguments)
+    """The graph that `trace` makes; `original` takes the function as NumPy runs it, `tell` hears the notes; `sizes`:
+    numbers of sizes that have names.
+    """
+    specs = arguments_of(program, arguments, sizes)
+    found = trace(program, name, specs)
     if original is not None:
-        run = original_of(program, arguments, (*found.written, *(n for n, _ in found.graph.state)))
+        run = original_of(program, specs, (*found.written, *(n for n, _ in found.graph.state)))
         original(replace(run, pointers=dict(found.pointers), schedule=found.schedule))
     if tell is not None:
         for said in found.notes:
