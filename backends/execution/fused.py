@@ -24,7 +24,7 @@ from typing import Final
 
 from ...models.program.graph import Graph
 from ...models.program.index import Access
-from ...models.program.operators import NodeKind
+from ...models.program.operators import NodeKind, Operator
 from ..cuda import Kernel, KernelTextError
 from ..cuda.group import Launch, launches
 from ..kernels import Array, Block
@@ -97,7 +97,7 @@ def _chunked(
     }
     parts = [whole] if library.passes else list(chunks(whole, fixed, CHUNK * (2 if fixed else 1)))
     if len(parts) == 1 and not library.passes:
-        return _members(xp, graph, step, boxes, slots, library, whole, {}, wanted, moments)
+        return _members(xp, graph, step, boxes, slots, library, whole, {}, moments)
     views = {
         k: _views(xp, graph, m, box, slots, dict(step.links))
         for k, (m, box) in enumerate(zip(step.members, boxes, strict=True))
@@ -106,14 +106,14 @@ def _chunked(
     }
     if len(parts) == 1:
         here = {k: [v.on(v.box) if isinstance(v, Padded) else v for v in each] for k, each in views.items()}
-        return _members(xp, graph, step, boxes, slots, library, whole, here, wanted, moments)
+        return _members(xp, graph, step, boxes, slots, library, whole, here, moments)
     results: dict[int, Array] = {}
     for part in parts:
         where = tuple(slice(lo - low, hi - low) for (lo, hi), (low, _) in zip(part, whole, strict=True))
         cut = {k: [_part(v, where, part) for v in each] for k, each in views.items()}
         last = len(step.members) - 1
         into = results[last][where] if last in results else None
-        values = _members(xp, graph, step, boxes, slots, library, part, cut, wanted, moments, into)
+        values = _members(xp, graph, step, boxes, slots, library, part, cut, moments, into)
         for k in wanted:
             if k not in results:
                 results[k] = _destination(xp, step, slots, whole, values[k])
@@ -207,17 +207,17 @@ def _members(
     library: Library,
     part: Sequence[tuple[int, int]],
     cut: Mapping[int, Sequence[Array | None]],
-    wanted: Sequence[int],
     moments: dict[str, Kept],
     into: Array | None = None,
 ) -> dict[int, Array]:
-    """The values of the members `wanted` on a part of the output box, in memory of their own; `cut`: operands of map
-    members there, where they are prepared; `into`: where the last member writes, if it is one pass.
+    """The values of the members that are results, on a part of the output box, in memory of their own; `cut`: operands
+    of map members there, where they are prepared; `into`: where the last member writes, if it is one pass.
 
     Such a member computes nothing where an earlier one has the same function of the same memory, and its value stays
     as small as its operands.  A value is forgotten behind its last reader: the next one gets its memory, in cache.
     """
     linked, values, twins = dict(step.links), dict[int, Array](), dict[_Twin, Array]()
+    wanted = list(dict.fromkeys(k for _, k in step.results))
     low, shape = tuple(lo for lo, _ in part), tuple(hi - lo for lo, hi in part)
     last = {linked[slot]: k for k, m in enumerate(step.members) for slot, _ in m.operands if slot in linked}
     for k, (member, box) in enumerate(zip(step.members, boxes, strict=True)):
@@ -228,13 +228,7 @@ def _members(
                     values[linked[slot]] if have is None else have
                     for (slot, _), have in zip(member.operands, cut[k], strict=True)
                 ]
-                key = op.function, op.attributes, tuple(map(_memory, given))
-                if into is not None and k == len(step.members) - 1 and _in_one_pass(op.function, given, into):
-                    values[k] = getattr(xp, op.function)(*given, out=into)
-                    continue
-                if key not in twins:
-                    twins[key] = library.functions[op.function](xp, given, op)
-                values[k] = twins[key]
+                values[k] = _mapped_value(xp, op, given, library, twins, into if k == len(step.members) - 1 else None)
             else:
                 here = {**box, **dict(zip(op.output.axes, part, strict=True))}
                 blocks = [
@@ -262,9 +256,24 @@ def _members(
     return out
 
 
-def _in_one_pass(function: str, given: Sequence[Array], into: Array) -> bool:
-    """Whether a function is the ufunc of its name on operands of the type and shape of the result."""
-    return function in _PASSES and all(g.shape == into.shape and g.dtype == into.dtype for g in given)
+def _mapped_value(
+    xp: ModuleType,
+    op: Operator,
+    given: Sequence[Array],
+    library: Library,
+    twins: dict[_Twin, Array],
+    into: Array | None,
+) -> Array:
+    """A map of operands that are at hand: in the memory `into`, where the function is the ufunc of its name on operands
+    of that shape and type; else that of an equal map before.
+    """
+    alike = into is not None and all(g.shape == into.shape and g.dtype == into.dtype for g in given)
+    if alike and op.function in _PASSES:
+        return getattr(xp, op.function)(*given, out=into)  # type: ignore[no-any-return]
+    key = op.function, op.attributes, tuple(map(_memory, given))
+    if key not in twins:
+        twins[key] = library.functions[op.function](xp, given, op)
+    return twins[key]
 
 
 def _memory(array: Array) -> Hashable:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -92,8 +93,8 @@ def _load(
     if (zoo := zoo_name(spec)) is not None:
         return _from_zoo(spec, *zoo, batch, tell)
     if named is not None:
-        place, sizes = Path(named["file"]), _sizes(spec, named["sizes"])
-        return _from_python(place, named["name"], batch, tell, attention, expert_places, original, trained, sizes)
+        program = _Program(Path(named["file"]), named["name"], _sizes(spec, named["sizes"]))
+        return _from_python(program, batch, tell, attention, expert_places, original, trained)
     path = Path(spec)
     if not _exists(path):
         raise InputError(
@@ -181,16 +182,23 @@ def _exists(path: Path) -> bool:
         return False
 
 
+@dataclass(frozen=True)
+class _Program:
+    """FILE.py:NAME, with the numbers of sizes that have names."""
+
+    path: Path
+    name: str
+    sizes: dict[str, int]
+
+
 def _from_python(
-    path: Path,
-    name: str,
+    program: _Program,
     batch: int | None,
     tell: Callable[[str], None] | None,
     attention: Attention | None,
     expert_places: int | None,
     original: Callable[[Original], None] | None,
     trained: bool,
-    sizes: dict[str, int],
 ) -> Graph:
     """The graph behind `name` of a Python file: a NumPy program, or what makes a PyTorch module."""
     from .building.python_file import load_object
@@ -198,6 +206,7 @@ def _from_python(
     from .numpy.program import is_numpy_program
     from .numpy.trace import load_program
 
+    path, name, sizes = program.path, program.name, program.sizes
     sys.path.insert(0, str(path.resolve().parent))  # the file may import its neighbours
     try:
         found = load_object(path, name)
