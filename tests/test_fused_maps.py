@@ -8,13 +8,16 @@ import pytest
 from array_cases import CASES
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_runtime import Aligned, Launcher
 
 from shardproof import dace
+from shardproof.backends.cuda import shim
 from shardproof.backends.execution import fused
 from shardproof.backends.execution.job import Options, build_program
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.kernels.blocks import Block, cover
+from shardproof.backends.kernels.library import OURS
 from shardproof.backends.lowering.program import Compute, Fused
 from shardproof.formal.plans.schedules import propagate
 from shardproof.formal.plans.strategy import Strategy
@@ -34,11 +37,7 @@ def steps(program, ranks: int = 1):
 
 
 def test_maps_that_do_not_read_each_other_are_one_chain() -> None:
-    @dace
-    def total(a: dace.float64[N, M], b: dace.float64[N, M], c: dace.float64[N, M]):
-        return (a + b) * (b - c) + np.sqrt(c * c)
-
-    _, _, found = steps(total)
+    _, _, found = steps(_total)
     assert [len(i.members) for i in found if isinstance(i, Fused)] == [6] and len(found) == 1
 
 
@@ -46,6 +45,11 @@ def test_a_sweep_of_jacobi_is_one_chain() -> None:
     _, _, found = steps(_small_jacobi)
     assert [len(i.members) for i in found if isinstance(i, Fused)] == [4] * zoo.SWEEPS
     assert len(found) == zoo.SWEEPS
+
+
+@dace
+def _total(a: dace.float64[N, M], b: dace.float64[N, M], c: dace.float64[N, M]):
+    return (a + b) * (b - c) + np.sqrt(c * c)
 
 
 @dace
@@ -119,3 +123,32 @@ def test_margins_are_filled_and_nothing_else(data: st.DataObject) -> None:
     wide = np.full([n + 12 for n in shape], -7.0)
     wide[tuple(slice(6, 6 + n) for n in shape)] = array
     np.testing.assert_array_equal(got, wide[tuple(slice(a + 6, b + 6) for a, b in zip(low, high, strict=True))])
+
+
+@pytest.mark.skipif(not shim.available(), reason="no g++ on the PATH")
+@pytest.mark.parametrize("name", ["total", "jacobi"])
+def test_maps_beside_a_chain_through_generated_kernels(name: str) -> None:
+    """What a GPU would run, on the CPU: kernels with several first members, and padded reads."""
+    graph, _, found = steps(_total if name == "total" else _small_jacobi)
+    values = random_inputs(graph, 2)
+    expected = {**run_graph(graph, values, keep=[op.output.tensor for op in graph.operators]), **values}
+    launcher = Launcher()
+    done = []
+    for step in found:
+        assert isinstance(step, Fused)
+        linked, slots = dict(step.links), {}
+        for member in step.members:
+            for (slot, origin), access in zip(member.operands, graph.operators[member.operator].inputs, strict=True):
+                if slot not in linked:  # a block that begins at its origin
+                    block = expected[access.tensor][tuple(slice(o, None) for o in origin)]
+                    slots[slot] = shim.empty(block.shape, "float64")
+                    slots[slot][...] = block
+        fused.execute_fused(Aligned(), graph, step, slots, OURS, launcher)
+        done.append((step, slots))
+    assert launcher.kernels
+    launcher.compile()
+    for step, slots in done:
+        results = fused.execute_fused(Aligned(), graph, step, slots, OURS, launcher)
+        for slot, k in step.results:
+            want = expected[graph.operators[step.members[k].operator].output.tensor]
+            np.testing.assert_allclose(results[slot], want, rtol=1e-13, atol=1e-13)

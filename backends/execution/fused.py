@@ -328,7 +328,7 @@ def _generated(
             results.update(launch.results)
         return results
     except KernelTextError:
-        return _members(xp, graph, step, boxes, slots, library, whole, {}, range(len(boxes)), {})
+        return _members(xp, graph, step, boxes, slots, library, whole, {}, {})
 
 
 def alone(step: Compute) -> Fused:
