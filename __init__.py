@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .backends.export import apply as torch
     from .models.machine.machine import Machine, load_machine
     from .models.program.graph import Graph
+    from .models.sources.numpy.dace import dace
     from .models.sources.numpy.opaque import opaque
     from .models.sources.numpy.program import boolean, float32, float64, int32, int64, parameter, program
     from .models.sources.specified.known import operator
@@ -39,6 +40,7 @@ else:
         "assert_equal_on_mesh": "problems",
         "audit": "api",
         "boolean": "models.sources.numpy.program",
+        "dace": "models.sources.numpy.dace",
         "equal": "problems",
         "float32": "models.sources.numpy.program",
         "float64": "models.sources.numpy.program",
@@ -90,6 +92,7 @@ __all__ = [
     "assert_equal_on_mesh",
     "audit",
     "boolean",
+    "dace",
     "equal",
     "float32",
     "float64",

@@ -104,24 +104,24 @@ def plan(
     Raises `NoPlan`, `InputError`, and the errors of the frontends.
     """
     from shardproof.formal.explain.error_bounds import with_error_bounds
-    from shardproof.formal.plans.layouts import TensorLayouts
+    from shardproof.formal.explain.request import strategy_to_plan
     from shardproof.formal.plans.pipelines.request import pipeline_request
     from shardproof.formal.plans.portfolio.freedoms import Freedoms, everything
     from shardproof.formal.plans.portfolio.search import Searches
     from shardproof.formal.plans.request import TENSORS, carry_out
-    from shardproof.formal.plans.strategy import Strategy
+    from shardproof.formal.plans.written import searching
     from shardproof.formal.rewriting.joint.request import carry_out_jointly
     from shardproof.formal.verbs.combinations import PLAN
     from shardproof.proofs.joint.books import Rewrites
 
     require_keywords(PLAN, plan, locals(), **({} if stages is None else {"pipeline": stages}))
     space_name, share, limit = _counting(effort, space_name, gap, time_limit_s, work_limit)
-    graph, target = _graph(model, inputs, batch, attention, compare, train is not None), planned_machine(machine)
+    taken: list[Original] = []
+    graph, target = _graph(model, inputs, batch, attention, compare, train is not None, taken), planned_machine(machine)
     request = _request(graph, target, train, loss, recompute, precision, micro_batch, memory, space_name)
-    given = None if strategy is None else _strategy(strategy, graph, target)
-    if isinstance(given, TensorLayouts):
-        raise InputError(f"{given.place} says where tensors lie, which audits take; plans take degrees of operators")
-    if train is not None and isinstance(given, Strategy) and given.settings is not None:
+    searches = searching(overlap, views, joint, best, stages, recompute, micro_batch, engine)
+    given = strategy_to_plan(strategy, taken[0].schedule if taken else (), graph, target, searches)
+    if train is not None and given is not None and given.settings is not None:
         raise InputError(
             f"{given.place}: settings of a framework are of a training step in micro-batches; give them to pipeline, "
             "or plan without them"
@@ -409,11 +409,11 @@ def _graph(
     attention: Attention | None = None,
     compare: bool = True,
     trained: bool = False,
+    originals: list[Original] | None = None,
 ) -> Graph:
-    """The graph of whatever a model is; what a frontend did to it, which sizes it took, and what it was compared with
-    is said on stderr.  Raises `Differs` where it is not what the program computes.
-    """
-    taken: list[Original] = []
+    """The graph of whatever a model is; what a frontend did to it, its sizes, and what it was compared with is said on
+    stderr; `originals` takes the program.  Raises `Differs` where the graph is not what it computes."""
+    taken: list[Original] = [] if originals is None else originals
     graph = graph_of_object(model, inputs, batch, attention, _tell, taken.append, trained)
     for original in taken:
         from shardproof.front_door import FrontDoor

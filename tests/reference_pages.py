@@ -149,6 +149,8 @@ def python_page() -> str:
             lines += [prose(found.__doc__) + "\n", *members(found)]
         elif callable(found) and inspect.isfunction(found):
             lines += [wrapped(signature(name, found)) + "\n", prose(found.__doc__) + "\n"]
+        elif name == "dace":
+            lines += [prose(inspect.getmodule(type(found)).__doc__) + "\n", *members(type(found))]
         else:
             lines.append(f"`{name}[64, 784]` is the type of an array argument, `{name}` alone that of a number.\n")
     lines += torch_lines()

@@ -192,11 +192,11 @@ def test_what_nothing_can_fit_is_infeasible_however_little_time_there_is(way: Ca
     """The least use of one step is above the limit: a conflict of that row alone, which the checker adds up."""
     problem = grid_with_rows(4, 4)
     least = replace(problem, limit=int(least_use(problem, np.array(problem.events(), dtype=np.int64)).max()))
-    answer = way(replace(least, limit=(least.limit or 0) - 1), time_limit_s=0.0)
+    answer = way(replace(least, limit=(least.limit or 0) - 1), clock=Clock(0.0))
     assert answer.status is Status.INFEASIBLE and answer.certificate is not None
     assert isinstance(answer.certificate.proof, RowConflict)
     checked(replace(least, limit=(least.limit or 0) - 1), answer)
-    assert way(least, time_limit_s=0.0).status is not Status.INFEASIBLE
+    assert way(least, clock=Clock(0.0)).status is not Status.INFEASIBLE
     assert check_selection(least, answer.certificate).verdict is not Verdict.PROVED
 
 

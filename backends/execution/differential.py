@@ -76,7 +76,9 @@ def _compared(graph: Graph, original: Original, wanted: bool, trained: bool) -> 
     untold = ""
     why = "it makes integers of numbers that are none, or orders NaN"
     for kind in SAMPLES[:many]:
-        values = sample(graph, kind)
+        values = {**sample(graph, kind)}
+        for name, last in original.pointers.items():
+            values[name] = np.sort(np.abs(values[name]) % (last + 1))
         if kind == "ties" and not original.ties and _ordered(graph):
             untold = "the order of equal elements is left open by the framework"
             continue

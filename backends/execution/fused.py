@@ -16,13 +16,15 @@ On a GPU: one generated kernel (`backends.cuda`), where the chain has one; other
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 from types import ModuleType
 from typing import Final
 
 from ...models.program.graph import Graph
-from ...models.program.operators import NodeKind
+from ...models.program.index import Access
+from ...models.program.operators import NodeKind, Operator
 from ..cuda import Kernel, KernelTextError
 from ..cuda.group import Launch, launches
 from ..kernels import Array, Block
@@ -31,6 +33,7 @@ from ..kernels.library import Library
 from ..kernels.moments import Kept
 from ..lowering.program import Compute, Fused
 
+_PASSES: Final = frozenset({"add", "subtract", "multiply"})
 CHUNK: Final = 1 << 17
 """Elements per chunk, twice that where a member takes statistics (a call of its kernel costs 0.1 ms).
 
@@ -94,7 +97,7 @@ def _chunked(
     }
     parts = [whole] if library.passes else list(chunks(whole, fixed, CHUNK * (2 if fixed else 1)))
     if len(parts) == 1 and not library.passes:
-        return _members(xp, graph, step, boxes, slots, library, whole, {}, wanted, moments)
+        return _members(xp, graph, step, boxes, slots, library, whole, {}, moments)
     views = {
         k: _views(xp, graph, m, box, slots, dict(step.links))
         for k, (m, box) in enumerate(zip(step.members, boxes, strict=True))
@@ -102,16 +105,20 @@ def _chunked(
         and graph.operators[m.operator].function in library.functions
     }
     if len(parts) == 1:
-        return _members(xp, graph, step, boxes, slots, library, whole, views, wanted, moments)
+        here = {k: [v.on(v.box) if isinstance(v, Padded) else v for v in each] for k, each in views.items()}
+        return _members(xp, graph, step, boxes, slots, library, whole, here, moments)
     results: dict[int, Array] = {}
     for part in parts:
         where = tuple(slice(lo - low, hi - low) for (lo, hi), (low, _) in zip(part, whole, strict=True))
-        cut = {k: [None if v is None else _part(v, where) for v in each] for k, each in views.items()}
-        values = _members(xp, graph, step, boxes, slots, library, part, cut, wanted, moments)
+        cut = {k: [_part(v, where, part) for v in each] for k, each in views.items()}
+        last = len(step.members) - 1
+        into = results[last][where] if last in results else None
+        values = _members(xp, graph, step, boxes, slots, library, part, cut, moments, into)
         for k in wanted:
             if k not in results:
                 results[k] = _destination(xp, step, slots, whole, values[k])
-            results[k][where] = values[k]
+            if values[k] is not into:
+                results[k][where] = values[k]
     return results
 
 
@@ -122,31 +129,56 @@ def _views(
     box: dict[str, tuple[int, int]],
     slots: Mapping[str, Array],
     linked: Mapping[str, int],
-) -> list[Array | None]:
+) -> list[Array | Padded | None]:
     """Operands of a map operator on the whole box, with one dimension per output dimension; None for values of the
     chain.
 
-    A chunk then costs a slice per operand: preparing operands anew would take longer than a small chunk itself.
+    A chunk then costs a slice per operand: preparing operands anew would take longer than a small chunk itself, but for
+    operands with padding, which whole would be a copy in memory, and chunk by chunk is one in cache.
     """
     op = graph.operators[member.operator]
-    out: list[Array | None] = []
+    out: list[Array | Padded | None] = []
     for j, ((slot, origin), a) in enumerate(zip(member.operands, op.inputs, strict=True)):
         if slot in linked:
             out.append(None)
             continue
         place = f"operator {op.name!r}, input {j}"
-        out.append(
-            align(
-                view(xp, Block(slots[slot], origin), a, box, graph.tensor(a.tensor).shape, 0, place),
-                a.axes,
-                op.output.axes,
-            )
-        )
+        whole = Padded(xp, Block(slots[slot], origin), a, op.output.axes, box, graph.tensor(a.tensor).shape, place)
+        out.append(whole if whole.is_padded else whole.on(box))
     return out
 
 
-def _part(array: Array, where: Sequence[slice]) -> Array:
-    return array[tuple(w if n != 1 else slice(None) for n, w in zip(array.shape, where, strict=True))]
+@dataclass(frozen=True)
+class Padded:
+    """An operand that leaves its tensor somewhere on the box."""
+
+    xp: ModuleType
+    block: Block
+    access: Access
+    out: tuple[str, ...]
+    box: Mapping[str, tuple[int, int]]
+    shape: tuple[int, ...]
+    place: str
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether it does."""
+        spans = (i.unclipped_interval(dict(self.box)) for i in self.access.index if not i.whole)
+        sizes = (n for i, n in zip(self.access.index, self.shape, strict=True) if not i.whole)
+        return any(low < 0 or high > n for (low, high), n in zip(spans, sizes, strict=True))
+
+    def on(self, box: Mapping[str, tuple[int, int]]) -> Array:
+        """The operand there, with one dimension per output dimension."""
+        seen = view(self.xp, self.block, self.access, dict(box), self.shape, 0, self.place)
+        return align(seen, self.access.axes, self.out)
+
+
+def _part(given: Array | Padded | None, where: Sequence[slice], part: Sequence[tuple[int, int]]) -> Array | None:
+    if given is None:
+        return None
+    if isinstance(given, Padded):
+        return given.on({**given.box, **dict(zip(given.out, part, strict=True))})
+    return given[tuple(w if n != 1 else slice(None) for n, w in zip(given.shape, where, strict=True))]
 
 
 def _destination(
@@ -175,16 +207,17 @@ def _members(
     library: Library,
     part: Sequence[tuple[int, int]],
     cut: Mapping[int, Sequence[Array | None]],
-    wanted: Sequence[int],
     moments: dict[str, Kept],
+    into: Array | None = None,
 ) -> dict[int, Array]:
-    """The values of the members `wanted` on a part of the output box, in memory of their own; `cut`: operands of map
-    members there, where they are prepared.
+    """The values of the members that are results, on a part of the output box, in memory of their own; `cut`: operands
+    of map members there, where they are prepared; `into`: where the last member writes, if it is one pass.
 
     Such a member computes nothing where an earlier one has the same function of the same memory, and its value stays
     as small as its operands.  A value is forgotten behind its last reader: the next one gets its memory, in cache.
     """
     linked, values, twins = dict(step.links), dict[int, Array](), dict[_Twin, Array]()
+    wanted = list(dict.fromkeys(k for _, k in step.results))
     low, shape = tuple(lo for lo, _ in part), tuple(hi - lo for lo, hi in part)
     last = {linked[slot]: k for k, m in enumerate(step.members) for slot, _ in m.operands if slot in linked}
     for k, (member, box) in enumerate(zip(step.members, boxes, strict=True)):
@@ -195,10 +228,7 @@ def _members(
                     values[linked[slot]] if have is None else have
                     for (slot, _), have in zip(member.operands, cut[k], strict=True)
                 ]
-                key = op.function, op.attributes, tuple(map(_memory, given))
-                if key not in twins:
-                    twins[key] = library.functions[op.function](xp, given, op)
-                values[k] = twins[key]
+                values[k] = _mapped_value(xp, op, given, library, twins, into if k == len(step.members) - 1 else None)
             else:
                 here = {**box, **dict(zip(op.output.axes, part, strict=True))}
                 blocks = [
@@ -217,10 +247,33 @@ def _members(
     given = [v for each in cut.values() for v in each if v is not None]
     out = dict[int, Array]()
     for k in wanted:
+        if values[k] is into:
+            out[k] = values[k]
+            continue
         value = spread(xp, values[k], shape)
         shared = cut and any(xp.may_share_memory(value, other) for other in (*given, *out.values()))
         out[k] = value.copy() if shared else value
     return out
+
+
+def _mapped_value(
+    xp: ModuleType,
+    op: Operator,
+    given: Sequence[Array],
+    library: Library,
+    twins: dict[_Twin, Array],
+    into: Array | None,
+) -> Array:
+    """A map of operands that are at hand: in the memory `into`, where the function is the ufunc of its name on operands
+    of that shape and type; else that of an equal map before.
+    """
+    alike = into is not None and all(g.shape == into.shape and g.dtype == into.dtype for g in given)
+    if alike and op.function in _PASSES:
+        return getattr(xp, op.function)(*given, out=into)  # type: ignore[no-any-return]
+    key = op.function, op.attributes, tuple(map(_memory, given))
+    if key not in twins:
+        twins[key] = library.functions[op.function](xp, given, op)
+    return twins[key]
 
 
 def _memory(array: Array) -> Hashable:
@@ -275,7 +328,7 @@ def _generated(
             results.update(launch.results)
         return results
     except KernelTextError:
-        return _members(xp, graph, step, boxes, slots, library, whole, {}, range(len(boxes)), {})
+        return _members(xp, graph, step, boxes, slots, library, whole, {}, {})
 
 
 def alone(step: Compute) -> Fused:

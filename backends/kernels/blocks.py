@@ -115,9 +115,15 @@ def cover(
         target.append(slice(first - a, last - a))
     if inside and not padded:
         return block.array[tuple(source)]
-    out: Array = xp.full(tuple(b - a for a, b in zip(low, high, strict=True)), fill, dtype=block.array.dtype)
-    if inside:
-        out[tuple(target)] = block.array[tuple(source)]
+    shape_of_all = tuple(b - a for a, b in zip(low, high, strict=True))
+    if not inside:
+        return xp.full(shape_of_all, fill, dtype=block.array.dtype)  # type: ignore[no-any-return]
+    out: Array = xp.empty(shape_of_all, dtype=block.array.dtype)
+    out[tuple(target)] = block.array[tuple(source)]
+    for k, (kept, n) in enumerate(zip(target, shape_of_all, strict=True)):  # the margins only: most is copied
+        for margin in (slice(0, kept.start), slice(kept.stop, n)):
+            if margin.start < margin.stop:
+                out[(*target[:k], margin)] = fill
     return out
 
 

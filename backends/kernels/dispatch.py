@@ -22,7 +22,7 @@ from .gradient_maps import GRADIENT_MAPS
 from .gradients import GRADIENTS, gradient
 from .grouped import grouped_product
 from .moments import Kept
-from .movement import copy, gather, iota
+from .movement import copy, gather, iota, random
 from .programs import constant, opaque, update
 from .reductions import normalise, reduce, window
 from .scan import scan
@@ -122,6 +122,8 @@ def _layout(
             return iota(xp, op, graph, box)
         case "constant":
             return constant(xp, op, graph, box)
+        case "random":
+            return random(xp, op, graph, box)
         case "update":
             return update(xp, op, graph, box, operands)
         case _:

@@ -210,7 +210,7 @@ def erf(xp: ModuleType, x: Array) -> Array:
     )
     far = 1.0 - xp.exp(-large * large - 0.5625 + ratio) / large
     tail = xp.sign(x) * xp.where(size < 1.25, middle, far)
-    return xp.where(xp.isnan(x), x, xp.where(size < 0.84375, near, tail)).astype(x.dtype)  # type: ignore[no-any-return]
+    return xp.where(xp.isnan(x), x, xp.where(size < 0.84375, near, tail)).astype(x.dtype, copy=False)  # type: ignore[no-any-return]
 
 
 def _gelu(xp: ModuleType, x: Array, op: Operator) -> Array:
@@ -233,9 +233,9 @@ def _sum_inputs(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
 def _bounded(xp: ModuleType, x: Array, op: Operator) -> Array:
     low, high = (fitting(x, number(op, n, default)) for n, default in (("low", -inf), ("high", inf)))
     if isinstance(low, float) and isinstance(high, float):
-        return xp.clip(x, low, high).astype(x.dtype)  # type: ignore[no-any-return]
-    x = x if low == -inf else xp.maximum(x, low).astype(x.dtype)
-    return x if high == inf else xp.minimum(x, high).astype(x.dtype)
+        return xp.clip(x, low, high).astype(x.dtype, copy=False)  # type: ignore[no-any-return]
+    x = x if low == -inf else xp.maximum(x, low).astype(x.dtype, copy=False)
+    return x if high == inf else xp.minimum(x, high).astype(x.dtype, copy=False)
 
 
 def sigmoid(xp: ModuleType, x: Array) -> Array:
@@ -282,14 +282,23 @@ def _power(xp: ModuleType, x: Array, op: Operator) -> Array:
     if exponent == 2.0:  # squares are exact to the last place, and by far the most frequent
         return x * x
     if exponent == 0.5:  # a root, but for -inf, of which NumPy makes NaN
-        return xp.where(x == -inf, inf, xp.sqrt(x)).astype(x.dtype)  # type: ignore[no-any-return]
+        return xp.where(x == -inf, inf, xp.sqrt(x)).astype(x.dtype, copy=False)  # type: ignore[no-any-return]
     counts = x.dtype.kind in "iu" and exponent >= 0 and float(exponent).is_integer()
-    return (x ** (int(exponent) if counts else exponent)).astype(x.dtype)
+    return (x ** (int(exponent) if counts else exponent)).astype(x.dtype, copy=False)
 
 
 def _scaled(x: Array, factor: float) -> Array:
     """x times a number, in the element type of x: whole numbers times a whole number stay exact."""
     return x * in_type_of(x, factor)
+
+
+def _remainder(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
+    """Of whole numbers that are all below the divisor, themselves: two passes in place of a division each."""
+    divisor = _divisor(xp, a, op)
+    whole = xp is np and divisor.ndim == 0 and a[0].dtype.kind in "iu" and a[0].size > 0
+    if whole and a[0].min() >= 0 and a[0].max() < divisor:
+        return a[0]
+    return xp.remainder(a[0], divisor)  # type: ignore[no-any-return]
 
 
 def _divisor(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
@@ -337,7 +346,7 @@ MAPS: Final = MappingProxyType[str, Elementwise](
         "negate": lambda xp, a, op: -a[0],
         "identity": lambda xp, a, op: a[0],
         "stop_gradient": lambda xp, a, op: a[0],
-        "relu_gradient_mask": lambda xp, a, op: (a[0] > 0).astype(a[0].dtype),
+        "relu_gradient_mask": lambda xp, a, op: (a[0] > 0).astype(a[0].dtype, copy=False),
         "scale": lambda xp, a, op: _scaled(a[0], number(op, "scale", 1.0)),
         "tanh": lambda xp, a, op: xp.tanh(a[0]),
         "sigmoid": lambda xp, a, op: sigmoid(xp, a[0]),
@@ -355,10 +364,10 @@ MAPS: Final = MappingProxyType[str, Elementwise](
         "ceil": lambda xp, a, op: xp.ceil(a[0]),
         "round": lambda xp, a, op: xp.rint(a[0]),
         "trunc": lambda xp, a, op: xp.trunc(a[0]),
-        "remainder": lambda xp, a, op: xp.remainder(a[0], _divisor(xp, a, op)),
+        "remainder": lambda xp, a, op: _remainder(xp, a, op),
         "fmod": lambda xp, a, op: xp.fmod(a[0], _divisor(xp, a, op)),
         "reciprocal": lambda xp, a, op: 1 / a[0],
-        "shift": lambda xp, a, op: (a[0] + in_type_of(a[0], number(op, "shift", 0.0))).astype(a[0].dtype),
+        "shift": lambda xp, a, op: (a[0] + in_type_of(a[0], number(op, "shift", 0.0))).astype(a[0].dtype, copy=False),
         "clip": lambda xp, a, op: _bounded(xp, a[0], op),
         "cast": lambda xp, a, op: _cast(xp, a[0], op),
         "power": lambda xp, a, op: _power(xp, a[0], op),

@@ -6,6 +6,7 @@ embedding   out[o] = sum over v of table[v, ..] * [ids[..] = v]: ids outside the
 copy        out[o] = sum of the inputs at their indices, zero where an index leaves its tensor: transpose, concat,
             slice, pad, expand.  Per input only the part of the box that is in range is touched.
 iota        out[o] = start + step * o[along], no input
+random      out[o] = the number of the row-major index of o (`models.program.random_numbers`), no input
 copy with attribute `reshape` (an opaque view): the dimensions marked `whole` are read row-major into the output axes
 that
             do not occur in the access, in output order:  out[kept, rest] = x[kept, unflatten(flatten(rest))].
@@ -18,9 +19,12 @@ from collections.abc import Sequence
 from math import prod
 from types import ModuleType
 
+import numpy as np
+
 from ...models.program.graph import Graph
 from ...models.program.index import Access
 from ...models.program.operators import Operator
+from ...models.program.random_numbers import draw_numbers
 from .blocks import Array, Block, KernelError, align, cover, execution_dtype, lengths, spread, view
 from .elementwise import number
 
@@ -44,11 +48,12 @@ def gather(
     ids = align(ids, ids_access.axes, order)
     low, high = box[rows]
     here = (ids >= low) & (ids < high)
-    local = xp.where(here, ids - low, 0)
+    all_here = xp is np and bool(here.all())  # on a GPU the answer would wait for all kernels before
+    local = ids - low if all_here else xp.where(here, ids - low, 0)
     index = tuple(
         local if a == rows else align(xp.arange(table.shape[d]), (a,), order) for d, a in enumerate(table_access.axes)
     )
-    picked = xp.where(here, table[index], xp.zeros((), dtype=dtype))
+    picked = table[index] if all_here else xp.where(here, table[index], xp.zeros((), dtype=dtype))
     picked = xp.broadcast_to(picked, lengths(box, order))
     if bags:
         picked = xp.sum(picked, axis=tuple(range(len(out), len(order))), dtype=dtype)
@@ -100,6 +105,18 @@ def iota(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, i
         start, step = int(start), int(step)
     values = start + step * xp.arange(*box[along]) if step else xp.full(box[along][1] - box[along][0], start)
     return spread(xp, align(values.astype(dtype), (along,), out), lengths(box, out))
+
+
+def random(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]]) -> Array:
+    """Numbers of the elements of the box, by their places in the whole array."""
+    out = op.output.axes
+    place = xp.zeros((1,) * len(out), dtype="int64")
+    for name in out:
+        place = place * op.axis(name).extent + align(xp.arange(*box[name], dtype="int64"), (name,), out)
+    numbers = draw_numbers(
+        xp, str(op.attribute("distribution", "")), int(number(op, "seed", 0)), int(number(op, "draw", 0)), place
+    )
+    return spread(xp, numbers.astype(execution_dtype(graph.tensor(op.output.tensor).dtype)), lengths(box, out))
 
 
 def _in_range(access: Access, box: dict[str, tuple[int, int]], shape: Sequence[int]) -> dict[str, tuple[int, int]]:

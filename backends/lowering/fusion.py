@@ -5,6 +5,7 @@ A chain  v_1 = f_1(..), v_2 = f_2(v_1, ..), ..  is fused when, on every rank,
     same box       the output boxes of all members are equal, dimension by dimension
     pointwise      a member reads an earlier member's value at the index it writes itself (no transpose, window,
                    broadcast)
+    beside         a map that reads none is a member, too, where a later one reads it:  (a + b) + (c + d)
     no traffic     nothing moves between ranks in between: reshardings inside the chain have no steps and cut
                    nothing off, and no member all-reduces statistics
     whole          the axes a normalise operator takes statistics over are whole in the box (softmax, layer norm with
@@ -93,11 +94,16 @@ class _Chain:
         lead, at = self.ranks[0], start + 1
         before, after = list[int](), list[int]()
         links = dict(self.links)
+        beside = list[int]()
         while at < len(lead):
             match lead[at]:
-                case Compute() if self._joins(at, links):
-                    links[lead[at].slot] = _Link(len(self.members))  # type: ignore[union-attr]
-                    self.members.append(at)
+                case Compute(slot=slot) if self._stands_beside(at, links):
+                    links[slot] = _Link(len(self.members) + len(beside))
+                    beside.append(at)
+                case Compute(slot=slot) if self._joins(at, links):
+                    links[slot] = _Link(len(self.members) + len(beside))
+                    self.members += [*beside, at]
+                    beside.clear()
                     self.before, self.after, self.end = list(before), list(after), at + 1
                     self.links = {slot: replace(link) for slot, link in links.items()}
                 case Load():
@@ -157,6 +163,20 @@ class _Chain:
                 return False
         return True
 
+    def _stands_beside(self, at: int, links: dict[str, _Link]) -> bool:
+        """Whether the map there reads no value of the chain, and computes on the chain's box."""
+        step = self.ranks[0][at]
+        if not isinstance(step, Compute) or any(slot in links for slot, _ in step.operands):
+            return False
+        maps = all(self.operator(k).kind is NodeKind.MAP for k in (at, self.members[0]))
+        return maps and self._fusible(at) and self._on_the_box(at)
+
+    def _on_the_box(self, at: int) -> bool:
+        first = self.members[0]
+        return all(
+            output_box(self.program.graph, r[at]) == output_box(self.program.graph, r[first]) for r in self.ranks
+        )
+
     def _joins(self, at: int, links: dict[str, _Link]) -> bool:
         """Whether the operator there reads a value of the chain, and all such values pointwise, on the chain's box."""
         if not self._fusible(at):
@@ -167,10 +187,7 @@ class _Chain:
         reads = [j for j, (slot, _) in enumerate(step.operands) if slot in links and links[slot].alive]
         if not reads or any(not pointwise(op, j) for j in reads):
             return False
-        return all(
-            output_box(self.program.graph, rank[at]) == output_box(self.program.graph, rank[self.members[0]])
-            for rank in self.ranks
-        )
+        return self._on_the_box(at)
 
     def instructions(self, rank: int) -> list[Instruction]:
         """What replaces instructions members[0] .. end of a rank."""

@@ -21,17 +21,19 @@ Source: thesis on automatic partitioning of array programs, chapters 4 and 5 (ov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 from ...models.communication.choices import Choices, Communication, communications
 from ...models.communication.resharding import CommunicationPlan, Reduction, is_inside
+from ...models.communication.root import RootTransfer
 from ...models.communication.transfers import Exchange
 from ...models.layout.layout import Layout
 from ...models.program.graph import Graph
 from ...models.program.operators import NodeKind
+from ...models.text import seconds_text
 from ..transport.patterns import Pattern, PatternKind, patterns
 from .collectives import Use, of_plan
 from .traffic import least, received_elements, traffic
@@ -254,6 +256,19 @@ def beside(moved: int, bound: int, what: str, say: Callable[[int], str] = str) -
     ('8 received, the least possible', '9 received; lower bound 8')
     """
     return f"{say(moved)}{what}" + (", the least possible" if moved == bound else f"; lower bound {say(bound)}")
+
+
+def root_lines(movements: Sequence[RootTransfer]) -> Iterator[str]:
+    """What data cost that begin and end on rank 0: no claim of the plan counts it."""
+    for kind, words in (("scatter", "inputs scattered from"), ("gather", "outputs gathered to")):
+        found = [m for m in movements if m.direction == kind]
+        if found:
+            units = round(sum(m.seconds for m in found) * 10**12)
+            yield (
+                f"{words} a root, on top where data are there: "
+                f"{beside(sum(m.moved for m in found), sum(m.least for m in found), ' bytes')}, "
+                f"{seconds_text(units, 10**12)}"
+            )
 
 
 def total(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from typing import Final
 import click
 import numpy as np
 
+from ...models.communication.root import root_transfers
 from ...models.files.output import open_output
 from ...models.program.opaque import OpaqueError
 from ...models.terminal.combinations import FORCE, OUTPUT, PLAN_KINDS, Apart, Combinations, Needs
@@ -41,7 +42,7 @@ from ..cluster.spread import Spread, current_spread, spread_over
 from ..execution.consent import allow, check_consent
 from ..execution.libraries import array_module, check_library
 from ..kernels import Array
-from ..lowering.movements import beside, render, total
+from ..lowering.movements import beside, render, root_lines, total
 from ..lowering.movements import table as movement_table
 from ..lowering.program import lower
 from ..lowering.traffic import statistics_traffic
@@ -285,6 +286,7 @@ def _check_ranks(devices: int, ranks: int) -> None:
 def _communication(plan: Plan, identity: str, as_json: bool) -> int:
     rows = movement_table(plan.graph, plan.machine.hierarchy, plan.choices)
     statistics = statistics_traffic(lower(plan.graph, plan.machine.hierarchy, plan.choices))
+    root = tuple(root_transfers(plan.graph, plan.machine, plan.choices))
     moved, bound = total(plan.graph, plan.machine.hierarchy, plan.choices)
     if as_json:
         emit(
@@ -293,6 +295,11 @@ def _communication(plan: Plan, identity: str, as_json: bool) -> int:
                 "redistributions": [asdict(r) for r in rows],
                 "statistics": [asdict(t) for t in statistics],
                 "bytes": {"moved": moved, "bound": bound},
+                "root": [
+                    {"tensor": m.tensor, "kind": m.direction, "moved": m.moved, "bound": m.least}
+                    | {"seconds": float(m.seconds)}
+                    for m in root
+                ],
             }
         )
         return Exit.DONE
@@ -306,6 +313,8 @@ def _communication(plan: Plan, identity: str, as_json: bool) -> int:
             f"  {t.tensor}: all-reduce, "
             f"{beside(t.moved * t.element_bytes, t.bound * t.element_bytes, ' bytes received by all ranks')}{why}"
         )
+    for line in root_lines(root):
+        say("  " + line)
     return Exit.DONE
 
 

@@ -20,6 +20,7 @@ from ...models.machine.machine import Machine
 from ...models.problem.claims import Verdict
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
+from ...models.sources.building.original import Schedule
 from ...models.text import InputError
 from ...proofs.joint.books import Rewrites
 from ...proofs.plan.bundle import Plan
@@ -34,6 +35,7 @@ from ..plans.schedules import propagate
 from ..plans.strategy import ChoiceList, Strategy, StrategyError, load_strategy, read_strategy
 from ..plans.tables import SMALLER, tables_in_time, tables_or_none
 from ..plans.time_limit import TimeLimit, check_seconds
+from ..plans.written import written_strategy
 from ..selection.model.clock import Progress
 from ..selection.solve import Engine
 from .audit import AuditReport, Outcome, applied_strategy, audit, audit_problem
@@ -86,6 +88,25 @@ def strategy_for(source: Path | str | Splits, graph: Graph, machine: Machine) ->
             f"{{operator: {{axis: {{level: degree}}}}}}"
         )
     return read
+
+
+def strategy_to_plan(
+    source: Path | str | Splits | None,
+    schedule: Schedule,
+    graph: Graph,
+    machine: Machine,
+    searches: Mapping[str, bool],
+) -> Strategy | None:
+    """The strategy that a plan takes: the given one, else the schedules that the program writes, if any.
+
+    Raises as `strategy_for` and `written_strategy`, and `InputError` for places of tensors.
+    """
+    if source is None:
+        return written_strategy(schedule, searches)
+    given = strategy_for(source, graph, machine)
+    if isinstance(given, TensorLayouts):
+        raise InputError(f"{given.place} says where tensors lie, which audits take; plans take degrees of operators")
+    return given
 
 
 def _plain(axes: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:

@@ -16,7 +16,7 @@ from ...models.layout.placement import VOCABULARIES, space
 from ...models.machine.machine import load_machine
 from ...models.machine.shared_links import with_shared_links
 from ...models.problem.unit import rounding_bound, rounding_text
-from ...models.sources.compared import note_comparison
+from ...models.sources.compared import load_compared, with_notes
 from ...models.sources.frameworks.settings import Settings
 from ...models.sources.load import Attention
 from ...models.sources.zoo import default_batch
@@ -42,6 +42,7 @@ from ...proofs.plan.bundle import write_plan
 from ...proofs.rewrites.plain import DEFAULTS
 from ..explain.cost_table import CostRow, cost_table, render_cost_table
 from ..explain.error_bounds import error_bound_lines, error_bounds_json, with_error_bounds
+from ..explain.request import strategy_to_plan
 from ..explain.summary import memory_parts, memory_words, next_commands, parallelism_line, short_flags, time_line
 from ..plans.frameworks import pipelined_settings, settings_of_step
 from ..plans.given import render_given
@@ -53,6 +54,7 @@ from ..plans.recompute import render_attempts
 from ..plans.remarks import Batch, Remark, remarks
 from ..plans.request import TENSORS, PlanOutcome, PlanRequest, carry_out
 from ..plans.time_limit import TimeLimit
+from ..plans.written import searching
 from ..selection.solve import Engine
 from .combinations import PLAN
 from .conflict import no_solution
@@ -119,22 +121,33 @@ class PlanOptions:
 
     def request(self, publisher: Door, notes: list[str]) -> PlanRequest:
         """What is asked of the planner; `notes` takes what the frontend and the comparison with it say."""
-        graph = note_comparison(
+        graph, found = load_compared(
             publisher,
             self.model,
             self.batch,
-            notes,
+            notes.append,
             self.attention,
-            self.compare,
-            self.train is not None,
-            self.expert_loads,
-            self.operators,
+            compare=self.compare,
+            trained=self.train is not None,
+            operators=self.operators,
         )
+        graph = with_notes(graph, found, notes, self.expert_loads)
         machine, shared = with_shared_links(load_machine(self.machine))
         notes.extend(shared)
         if self.micro_batch != "1":
             names = sorted({use.name for use in graph.specified})
             notes.extend(f"{name}: {NOT_OF_PARTS}" for name in names)
+        schedule = () if found is None else found.schedule
+        searches = searching(
+            self.overlap,
+            self.views,
+            self.joint,
+            self.best,
+            self.pipeline,
+            self.recompute,
+            self.micro_batch,
+            self.engine,
+        )
         return PlanRequest(
             graph,
             machine,
@@ -143,7 +156,7 @@ class PlanOptions:
             self.recompute,
             space(self.space_name) if self.space_name is not None else None,
             self.memory,
-            self.strategy,
+            self.strategy or strategy_to_plan(None, schedule, graph, machine, searches),
             self.engine,
             self.gap,
             self.threads,

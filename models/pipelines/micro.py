@@ -150,7 +150,7 @@ def _operator(op: Operator, length: Length, along: Along) -> Operator:
 
 def _positional(op: Operator) -> set[str]:
     """Axes along which a position matters by itself: of constants, of parts that are overwritten, of masks."""
-    if op.function in ("constant", "update"):
+    if op.function in ("constant", "random", "update"):
         return {a.name for a in op.axes}
     positions = {str(op.attribute("along", "")), *role(op, "query")}
     if op.function == "copy_gradient":

@@ -268,6 +268,7 @@ INVARIANTS: Final[tuple[Level, ...]] = (
             Invariant("combine", "how partial results add up follows from the function, no file says it", op.combine),
             Invariant("taps", "kernels read windows whole", op.taps),
             Invariant("over", "statistics are over axes of the operator; without any, axes are read whole", op.over),
+            Invariant("random", "numbers follow from a seed, the draw and the index", op.random),
             Invariant("rows", "ids point along an axis of the operator", op.rows),
             Invariant("groups", "a point belongs to one group; their sizes are assumed by name", op.groups),
             Invariant("attention", "attributes tell queries, keys and features apart", op.attention),

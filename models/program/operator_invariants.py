@@ -15,6 +15,7 @@ from . import fused
 from . import scan as scan_operator
 from .index import Axis
 from .operators import BY_DATA, EVEN, FUNCTIONS, LOADS, MOST_COUNTED, NodeKind, Operator
+from .random_numbers import DISTRIBUTIONS
 from .tensor import ELEMENT_BYTES, Role, Tensor
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ MOST_AXIS: Final = (1 << 31) - 1
 
 MOST_WORK: Final = 1 << 62
 """Most bytes of a tensor, operations of an operator and positions along a dimension: they are computed in int64."""
+
+MOST_SEED: Final = (1 << 53) - 1
+"""Largest seed: every JSON reader keeps integers up to it."""
 
 Messages = Iterator[str]
 
@@ -179,6 +183,21 @@ def over(n: Node) -> Messages:
             yield f"attribute over names unknown axis {name!r}"
         elif op.kind is NodeKind.NORMALISE and not op.spec.statistics and n.axes[name].splittable:
             yield f"{op.function} reads axis {name!r} whole, so it must not be splittable"
+
+
+def random(n: Node) -> Messages:
+    op = n.op
+    if op.function != "random":
+        return
+    if op.attribute("distribution", "") not in DISTRIBUTIONS:
+        yield f"random draws from one of {DISTRIBUTIONS}, not {op.attribute('distribution', '')!r}"
+    numbers = (op.attribute("seed", -1), op.attribute("draw", -1))
+    if any(type(x) is not int or not 0 <= x <= MOST_SEED for x in numbers):
+        yield f"random needs attributes seed and draw: integers from 0 to {MOST_SEED}"
+    if n.tensor(op.output.tensor).dtype not in ("float64", "float32"):
+        yield "random makes float64 or float32 numbers"
+    if op.output.axes != tuple(a.name for a in op.axes):
+        yield "random counts elements row by row, so its axes are those of its result, in order"
 
 
 def rows(n: Node) -> Messages:

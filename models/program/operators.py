@@ -30,7 +30,8 @@ attention     softmax of scores of queries and keys times values, without storin
 scan          a loop with a body (`models.program.scan`): rows are parallel, what a turn carries along all other axes is
               whole; cost counts what the body costs in every turn
 layout        copies elements (transpose, concat, slice, pad, expand): sum of the inputs that are in range; iota:
-              positions; constant: values of the program; update: a part of an array overwritten
+              positions; constant: values of the program; random: numbers by a seed and the
+              index; update: a part of an array overwritten
 opaque        the user's own function (`models.program.opaque`); axes and accesses come from its reference
 
 Gradients have functions of their own where no other function says them (`models/sources/training`).
@@ -209,6 +210,9 @@ _ROWS: Final[list[Function]] = [
     Function(
         "iota", NodeKind.LAYOUT, (0, 0), 0
     ),  # attributes along (an axis), start (0), step (1): start + step * index
+    Function(
+        "random", NodeKind.LAYOUT, (0, 0), 12
+    ),  # attributes distribution, seed, draw: numbers of `models.program.random_numbers`, by the row-major index
     # attention: operands and attributes in `models.program.attention`; flops of a pair besides its features
     Function("attention", NodeKind.ATTENTION, (3, 4), 12, (Combine.MAX, Combine.SUM)),
     Function("attention_lse", NodeKind.ATTENTION, (2, 3), 12, (Combine.MAX, Combine.SUM)),

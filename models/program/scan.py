@@ -43,7 +43,7 @@ LAST: Final = "last "
 KINDS: Final = frozenset({"contract", "map", "reduce", "normalise", "layout"})
 """Kinds of what a body may do."""
 
-REFUSED: Final = frozenset({"constant", "iota", "update", "fused_product", "strided_gradient"})
+REFUSED: Final = frozenset({"constant", "iota", "random", "update", "fused_product", "strided_gradient"})
 """Functions of these kinds that know positions, or read windows as attributes say."""
 
 MOST_BODY: Final = 1 << 12

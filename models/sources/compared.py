@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..program.graph import Graph
@@ -46,7 +46,8 @@ def load_compared(
             tell(note)
     if taken.original is None:
         return graph, None
-    return graph, comparer.compare_import(graph, taken.original, compare, trained)
+    found = comparer.compare_import(graph, taken.original, compare, trained)
+    return graph, replace(found, schedule=taken.original.schedule)
 
 
 def note_comparison(
@@ -64,6 +65,11 @@ def note_comparison(
     graph, found = load_compared(
         comparer, spec, batch, notes.append, attention, None, compare, trained, operators=operators
     )
+    return with_notes(graph, found, notes, loads)
+
+
+def with_notes(graph: Graph, found: Comparison | None, notes: list[str], loads: Path | None) -> Graph:
+    """The graph with counts of experts from a file, if any; `notes` takes what came of the comparison."""
     if found is not None:
         notes.append(found.words)
     return graph if loads is None else with_counts(graph, read_counts(loads), str(loads))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -22,8 +23,10 @@ from .zoo import PUBLISHED, ZOO, sizes_words
 from .zoo import build as build_zoo
 from .zoo import zoo_spec as zoo_name
 
-PYTHON = re.compile(r"^(?P<file>.+\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+):(?P<name>[A-Za-z_][A-Za-z_0-9.]*)$")
-"""FILE.py:NAME, or NAME of an importable module: package.module:NAME."""
+PYTHON = re.compile(
+    r"^(?P<file>.+\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+):(?P<name>[A-Za-z_][A-Za-z_0-9.]*)(?::(?P<sizes>.+))?$"
+)
+"""FILE.py:NAME, or NAME of an importable module: package.module:NAME; behind it `:N=64,M=8`, sizes that have names."""
 
 
 Attention = Literal["operator", "matrices", "fused"]
@@ -90,9 +93,8 @@ def _load(
     if (zoo := zoo_name(spec)) is not None:
         return _from_zoo(spec, *zoo, batch, tell)
     if named is not None:
-        return _from_python(
-            Path(named["file"]), named["name"], batch, tell, attention, expert_places, original, trained
-        )
+        program = _Program(Path(named["file"]), named["name"], _sizes(spec, named["sizes"]))
+        return _from_python(program, batch, tell, attention, expert_places, original, trained)
     path = Path(spec)
     if not _exists(path):
         raise InputError(
@@ -155,6 +157,24 @@ def _from_zoo(
     return graph
 
 
+def _sizes(spec: str, text: str | None) -> dict[str, int]:
+    """`N=64,M=8`.  Raises `InputError` for what is not written so.
+
+    >>> _sizes("f.py:f:N=64", "N=64")
+    {'N': 64}
+    """
+    sizes: dict[str, int] = {}
+    for part in text.split(",") if text is not None else ():
+        key, equals, value = (word.strip() for word in part.partition("="))
+        if not (key and equals and value.isdecimal() and 0 < int(value) < 1 << 31) or key in sizes:
+            raise InputError(
+                f"model {spec[:200]!r}: {part[:100]!r} is not a size; write FILE.py:NAME:N=64,M=8, each name once, "
+                f"numbers from 1 to {(1 << 31) - 1}"
+            )
+        sizes[key] = int(value)
+    return sizes
+
+
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
@@ -162,9 +182,17 @@ def _exists(path: Path) -> bool:
         return False
 
 
+@dataclass(frozen=True)
+class _Program:
+    """FILE.py:NAME, with the numbers of sizes that have names."""
+
+    path: Path
+    name: str
+    sizes: dict[str, int]
+
+
 def _from_python(
-    path: Path,
-    name: str,
+    program: _Program,
     batch: int | None,
     tell: Callable[[str], None] | None,
     attention: Attention | None,
@@ -178,6 +206,7 @@ def _from_python(
     from .numpy.program import is_numpy_program
     from .numpy.trace import load_program
 
+    path, name, sizes = program.path, program.name, program.sizes
     sys.path.insert(0, str(path.resolve().parent))  # the file may import its neighbours
     try:
         found = load_object(path, name)
@@ -186,7 +215,9 @@ def _from_python(
     if is_numpy_program(found):
         if batch is not None:
             raise InputError("--batch applies to zoo names and ONNX files; a NumPy program has its shapes written in")
-        return load_program(path, name, original)
+        return load_program(path, name, original, tell, sizes)
+    if sizes:
+        raise InputError(f'{path}:{name}: sizes that have names are of NumPy programs (float64["N", 8])')
     if is_jax(found):
         if expert_places is not None:
             raise InputError("--expert-places applies to PyTorch programs")

@@ -41,9 +41,10 @@ def graph_of_object(
         from .numpy.trace import graph_of
 
         if inputs is not None:
-            return with_attention(graph_of(model, arguments=shapes_of(model, inputs), original=original), attention)
+            graph = graph_of(model, arguments=shapes_of(model, inputs), original=original, tell=tell)
+            return with_attention(graph, attention)
         if is_numpy_program(model):
-            return with_attention(graph_of(model, original=original), attention)
+            return with_attention(graph_of(model, original=original, tell=tell), attention)
     from .torch.module import load_module
 
     return load_module(model, inputs, tell, attention, original, trained)

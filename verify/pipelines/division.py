@@ -230,7 +230,7 @@ def _unfit(op: Operator, along: set[str], tensors: Places) -> str:
                 return f"{place} reads or writes {a.tensor!r} along the batch at more than one place"
     if len(along) > 1:
         return f"{place} joins every element of the batch with every other"
-    if along and (op.kind in (NodeKind.OPAQUE, NodeKind.SCAN) or op.function in ("constant", "update")):
+    if along and (op.kind in (NodeKind.OPAQUE, NodeKind.SCAN) or op.function in ("constant", "random", "update")):
         return f"{place} ({op.function}) looks at the whole batch"
     if along & _whole(op):
         return f"{place} ({op.function}) looks at the whole batch"

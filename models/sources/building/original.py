@@ -7,7 +7,7 @@ Loaders hand it back beside the graph; `backends.execution.differential` runs bo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +18,8 @@ from ...text import InputError
 
 Values = npt.NDArray[np.float64]
 """An array of any element type, as kernels take it."""
+Schedule = tuple[tuple[str, tuple[tuple[str, tuple[tuple[str, int], ...]], ...]], ...]
+"""Operator -> axis -> level -> degree."""
 Run = Callable[[Mapping[str, Values]], tuple[Values, ...]]
 Gradients = Callable[[Mapping[str, Values], int, Values], Mapping[str, Values]]
 
@@ -55,7 +57,8 @@ class Original:
     of equal elements is said.  `casts`: whether it is said which integer a real number becomes that is none.  `zeros`:
     whether its products of arrays make NaN of 0 times infinity just where the program has both (libraries of linear
     algebra skip zeros, or bring zeros of their own).  `corners`: whether it chooses as our operators do where a
-    function has several gradients.
+    function has several gradients.  `pointers`: inputs that say where rows begin, so that they ascend, and the last
+    place they may name.  `schedule`: what the program says about the degrees of its operators.
     """
 
     framework: str
@@ -66,6 +69,8 @@ class Original:
     casts: bool = False
     zeros: bool = True
     corners: bool = False
+    pointers: Mapping[str, int] = field(default_factory=dict)
+    schedule: Schedule = ()
 
 
 def not_run(framework: str, why: str) -> Original:
@@ -86,6 +91,7 @@ class Comparison:
     """What a graph was compared with.  `samples`: sets of numbers on which both gave the same; `gradients`: those whose
     gradients were compared too; `undefined`: sets that the framework refuses; `bar`: the greatest difference that is
     none, in words; `left_out`: why nothing was compared, or what was not.
+    `schedule`: that of the program, as of an `Original`.
     """
 
     framework: str = ""
@@ -94,6 +100,7 @@ class Comparison:
     undefined: int = 0
     bar: str = ""
     left_out: str = ""
+    schedule: Schedule = ()
 
     @property
     def words(self) -> str:

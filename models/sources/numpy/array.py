@@ -44,16 +44,16 @@ class Reshaped:
     def __init__(
         self, source: TracedArray, shape: Sequence[int], reshape: Callable[[Recorder, View, Sequence[int]], View]
     ) -> None:
-        self._source, self._shape, self._reshape = source, tuple(shape), reshape
+        self.source, self._shape, self._reshape = source, tuple(shape), reshape
         self._seen: View | None = None
         self._value: View | None = None
 
     @property
     def value(self) -> View:
         """The reshaped value of the source."""
-        now = self._source.view
+        now = self.source.view
         if self._value is None or now != self._seen:
-            self._seen, self._value = now, self._reshape(self._source.recorder, now, self._shape)
+            self._seen, self._value = now, self._reshape(self.source.recorder, now, self._shape)
         return self._value
 
 
@@ -137,14 +137,19 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self._method("transpose")
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **options: object) -> object:
-        return self._record(lambda: UFUNC[0](self.recorder, ufunc, method, inputs, options))
+        if any(hasattr(x, "loops") for x in inputs):  # elements of a map know what to do
+            return NotImplemented
+        return self.record(lambda: UFUNC[0](self.recorder, ufunc, method, inputs, options))
 
     def __array_function__(
         self, function: Callable[..., object], types: object, args: Sequence[object], options: dict[str, object]
     ) -> object:
-        return self._record(lambda: FUNCTION[0](self.recorder, function, args, options))
+        if any(hasattr(x, "loops") for x in (*args, *options.values())):
+            return NotImplemented
+        return self.record(lambda: FUNCTION[0](self.recorder, function, args, options))
 
-    def _record(self, call: Callable[[], object]) -> object:
+    def record(self, call: Callable[[], object]) -> object:
+        """What a call returns; the operators that it makes are named by the statement that runs."""
         outermost, before = self.recorder.enter(), len(self.recorder.made)
         try:
             return call()
@@ -153,22 +158,24 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __getattr__(self, name: str) -> Callable[..., object]:
         if name in METHODS and not name.startswith("__"):
-            return lambda *args, **options: self._record(lambda: METHODS[name](self, *args, **options))
+            return lambda *args, **options: self.record(lambda: METHODS[name](self, *args, **options))
         if hasattr(np.ndarray, name) and not name.startswith("__"):
             raise TraceError(place(), f"array.{name} is not supported; 'shardproof import --list-ops' lists what is")
         raise AttributeError(f"arrays have no attribute {name!r}")
 
     def _method(self, name: str, *args: object) -> TracedArray:
-        out = self._record(lambda: METHODS[name](self, *args))
+        out = self.record(lambda: METHODS[name](self, *args))
         if not isinstance(out, TracedArray):
             raise TraceError(place(), f"array.{name} gave no array")
         return out
 
     def __getitem__(self, key: object) -> TracedArray:
-        return self._method("__getitem__", key)
+        """A part; inside a map, the elements of every turn (`mapped.Mapped`)."""
+        found: TracedArray = self.record(lambda: METHODS["__getitem__"](self, key))  # type: ignore[assignment]
+        return found
 
     def __setitem__(self, key: object, value: object) -> None:
-        self._record(lambda: METHODS["__setitem__"](self, key, value))
+        self.record(lambda: METHODS["__setitem__"](self, key, value))
 
     def __len__(self) -> int:
         if not self._shape:

@@ -51,7 +51,7 @@ def opaque(reference: Callable[..., object]) -> Callable[[Callable[P, R]], Calla
                 return function(*args, **options)
             if options or not all(isinstance(a, TracedArray) for a in args):
                 raise TraceError(place(), f"{name}: an opaque kernel takes traced arrays by position, nothing else")
-            return found._record(lambda: _recorded(found.recorder, name, reference, list(args)))  # type: ignore[return-value, arg-type]
+            return found.record(lambda: _recorded(found.recorder, name, reference, list(args)))  # type: ignore[return-value, arg-type]
 
         register(name, call)
         return call

@@ -9,8 +9,9 @@ from typing import cast
 import numpy as np
 
 from ..building.original import Original, Undefined, Values
+from .containers import program_runs
 from .parts import parts_of
-from .program import ArraySpec, arguments_of
+from .program import MARKED, ArraySpec, arguments_of
 
 
 def original_of(
@@ -29,7 +30,8 @@ def original_of(
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                returned = function(**given)
+                with program_runs(None, hasattr(program, MARKED)):
+                    returned = function(**given)
             except Exception as error:
                 raise Undefined(f"{type(error).__name__}: {str(error)[:200]}") from error
         return (*_arrays(returned), *(given[n] for n in state))

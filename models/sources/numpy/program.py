@@ -5,6 +5,9 @@
     def mlp(x, w):
         return np.maximum(x @ w, 0)
 
+A size may have a name, `float64["N", 8]`: it gets its number where the program is planned, `FILE.py:mlp:N=64`, or from
+example arrays, and is the same wherever the name stands.
+
 The decorated function stays what it was and runs on NumPy arrays.  `shardproof plan FILE.py:mlp` traces it.
 """
 
@@ -13,6 +16,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Final, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -23,6 +27,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _MARK: Final = "__shardproof_arguments__"
+MARKED: Final = "__shardproof_dace__"
+"""Programs in the notation of the thesis (`dace`)."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,48 @@ class ArraySpec:
     shape: tuple[int, ...]
     dtype: str = "float64"
     role: Role = Role.INPUT
+    storage: str = ""
+
+    def __matmul__(self, storage: Enum) -> ArraySpec:
+        """`float64[20] @ StorageType.GPU_Global`: where one rank keeps it, which `run --backend` decides."""
+        return replace(self, storage=f"{type(storage).__name__}.{storage.name}")
+
+
+@dataclass(frozen=True)
+class SizedSpec:
+    """An `ArraySpec` some of whose sizes are names."""
+
+    shape: tuple[int | str, ...]
+    dtype: str = "float64"
+    role: Role = Role.INPUT
+
+    def bind(self, given: ArraySpec, name: str, sizes: dict[str, int]) -> None:
+        """Take the numbers of the names from an array that is given.  Raises `GraphError` where they do not fit."""
+        if len(given.shape) != len(self.shape):
+            raise GraphError(
+                f"argument {name!r}", f"has shape {given.shape}, and the program says {len(self.shape)} dimensions"
+            )
+        for size, number in zip(self.shape, given.shape, strict=True):
+            expected = sizes.setdefault(size, number) if isinstance(size, str) else size
+            if expected != number:
+                raise GraphError(f"argument {name!r}", f"has shape {given.shape}, and {size} is {expected}")
+
+    def resolve(self, name: str, sizes: Mapping[str, int]) -> ArraySpec:
+        """The spec with numbers.  Raises `GraphError` naming a size without one."""
+        if lost := [s for s in self.shape if isinstance(s, str) and s not in sizes]:
+            raise GraphError(
+                f"argument {name!r}",
+                f"size {lost[0]!r} has no number; write FILE.py:NAME:{lost[0]}=64, or give example arrays",
+            )
+        return ArraySpec(tuple(sizes[s] if isinstance(s, str) else s for s in self.shape), self.dtype, self.role)
+
+
+def _spec(shape: tuple[int | str, ...], dtype: str, role: Role) -> ArraySpec | SizedSpec:
+    if wrong := [s for s in shape if isinstance(s, str) and not s.isidentifier()]:
+        raise GraphError("a shape", f"{wrong[0]!r} is no name of a size")
+    if any(isinstance(s, str) for s in shape):
+        return SizedSpec(shape, dtype, role)
+    return ArraySpec(tuple(s for s in shape if not isinstance(s, str)), dtype, role)
 
 
 class _Dtype:
@@ -40,8 +88,8 @@ class _Dtype:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __getitem__(self, shape: int | tuple[int, ...]) -> ArraySpec:
-        return ArraySpec(shape if isinstance(shape, tuple) else (shape,), self.name)
+    def __getitem__(self, shape: int | str | tuple[int | str, ...]) -> ArraySpec | SizedSpec:
+        return _spec(shape if isinstance(shape, tuple) else (shape,), self.name, Role.INPUT)
 
     def __repr__(self) -> str:
         return self.name
@@ -51,17 +99,17 @@ float64, float32 = _Dtype("float64"), _Dtype("float32")
 int64, int32, boolean = _Dtype("int64"), _Dtype("int32"), _Dtype("bool")
 
 
-def parameter(*shape: int, dtype: str = "float64") -> ArraySpec:
+def parameter(*shape: int | str, dtype: str = "float64") -> ArraySpec | SizedSpec:
     """An argument that is a stored weight.
 
     >>> parameter(784, 512).role.value
     'parameter'
     """
-    return ArraySpec(shape, dtype, Role.PARAMETER)
+    return _spec(shape, dtype, Role.PARAMETER)
 
 
 def program(
-    dtype: str = "float64", /, **arguments: tuple[int, ...] | ArraySpec
+    dtype: str = "float64", /, **arguments: tuple[int | str, ...] | ArraySpec | SizedSpec
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Give a NumPy function the shapes of its arguments: a tuple (of type `dtype`) or an `ArraySpec` each.
 
@@ -71,7 +119,10 @@ def program(
     >>> arguments_of(scaled)["x"].shape, scaled(2, 3)
     ((4,), 6)
     """
-    specs = {n: a if isinstance(a, ArraySpec) else ArraySpec(tuple(a), dtype) for n, a in arguments.items()}
+    specs = {
+        n: a if isinstance(a, (ArraySpec, SizedSpec)) else _spec(tuple(a), dtype, Role.INPUT)
+        for n, a in arguments.items()
+    }
 
     def mark(function: Callable[P, R]) -> Callable[P, R]:
         setattr(function, _MARK, specs)
@@ -82,25 +133,37 @@ def program(
 
 def is_numpy_program(found: object) -> bool:
     """Whether an object is a function that `program` decorated, or one whose arguments are annotated with shapes."""
-    return callable(found) and (
-        hasattr(found, _MARK) or any(isinstance(a, ArraySpec) for a in _annotations(found).values())
-    )
+    return callable(found) and (hasattr(found, _MARK) or hasattr(found, MARKED) or bool(_annotations(found)))
 
 
 def arguments_of(
-    function: Callable[..., object], other: Mapping[str, ArraySpec | tuple[int, ...]] | None = None
+    function: Callable[..., object],
+    other: Mapping[str, ArraySpec | tuple[int, ...]] | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> dict[str, ArraySpec]:
-    """The arguments in the order of the signature, some replaced.  Raises `GraphError` naming an argument without a
-    shape.
+    """The arguments in the order of the signature, some replaced; `sizes`: numbers of sizes that have names.  Raises
+    `GraphError` naming an argument without a shape, a size without a number, or one that no argument has.
     """
-    given: dict[str, ArraySpec] = {
+    stated: dict[str, ArraySpec | SizedSpec] = {
         **_annotations(function),
-        **cast("Mapping[str, ArraySpec]", getattr(function, _MARK, {})),
+        **cast("Mapping[str, ArraySpec | SizedSpec]", getattr(function, _MARK, {})),
     }
-    for argument, new in (other or {}).items():
-        given[argument] = (
-            new if isinstance(new, ArraySpec) else replace(given.get(argument, ArraySpec(())), shape=tuple(new))
+    bound = dict(sizes or {})
+    named = {s for a in stated.values() if isinstance(a, SizedSpec) for s in a.shape if isinstance(s, str)}
+    if extra := sorted({*bound} - named):
+        raise GraphError(
+            f"program {getattr(function, '__name__', function)!r}",
+            f"has no size {extra[0]!r}; its sizes: {', '.join(sorted(named)) or 'none with a name'}",
         )
+    replaced: dict[str, ArraySpec] = {}
+    for argument, new in (other or {}).items():
+        old = stated.get(argument, ArraySpec(()))
+        whole = new if isinstance(new, ArraySpec) else ArraySpec(tuple(new), old.dtype, old.role)
+        if isinstance(old, SizedSpec):
+            old.bind(whole, argument, bound)
+        replaced[argument] = whole
+    given = {n: a.resolve(n, bound) if isinstance(a, SizedSpec) and n not in replaced else a for n, a in stated.items()}
+    given |= replaced
     name = getattr(function, "__name__", str(function))
     signature = inspect.signature(function)
     unknown = sorted((set(getattr(function, _MARK, {})) | set(other or {})) - set(signature.parameters))
@@ -108,8 +171,8 @@ def arguments_of(
         raise GraphError(f"program {name!r}", f"has no argument {unknown[0]!r}")
     out: dict[str, ArraySpec] = {}
     for parameter_name, p in signature.parameters.items():
-        if isinstance(given.get(parameter_name), ArraySpec):
-            out[parameter_name] = given[parameter_name]
+        if isinstance(spec := given.get(parameter_name), ArraySpec):
+            out[parameter_name] = spec
         elif p.default is inspect.Parameter.empty:
             raise GraphError(
                 f"program {name!r}",
@@ -152,11 +215,11 @@ def shapes_of(function: Callable[..., object], inputs: object) -> dict[str, Arra
     return out
 
 
-def _annotations(function: object) -> dict[str, ArraySpec]:
+def _annotations(function: object) -> dict[str, ArraySpec | SizedSpec]:
     if not inspect.isfunction(function):
         return {}
     try:
         found = inspect.get_annotations(function, eval_str=True)
     except (NameError, SyntaxError, TypeError):
         found = function.__annotations__
-    return {n: a for n, a in found.items() if isinstance(a, ArraySpec)}
+    return {n: a for n, a in found.items() if isinstance(a, (ArraySpec, SizedSpec))}

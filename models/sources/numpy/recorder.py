@@ -30,6 +30,7 @@ from ...program.graph import ELEMENT_BYTES, Graph, GraphError, Role, Tensor, Uns
 from ...program.index import Access, Affine, Axis
 from ...program.operators import FUNCTIONS, Operator, Value
 from ...program.specified import Specified, specified_in
+from ..building.original import Schedule
 from .views import View, whole
 
 MOST_OPERATORS: Final = 50_000
@@ -84,6 +85,13 @@ class Recorder:
         self.lines: dict[str, str] = {}
         self.specified: list[Specified] = []
         self.escaped: TraceError | None = None
+        self.notes: list[str] = []
+        self.loops: list[object] = []
+        self.touched: list[tuple[object, object]] = []
+        self.rows: dict[int, View] = {}
+        self.pointers: dict[str, int] = {}
+        self.degrees: dict[str, dict[str, Mapping[str, int]]] = {}
+        self.schedule: Schedule = ()
         self._constants: dict[tuple[object, ...], View] = {}
         self._depth = 0
 
@@ -219,6 +227,11 @@ class Recorder:
         self._depth += 1
         return self._depth == 1
 
+    @property
+    def called_by_user(self) -> bool:
+        """Whether the call that runs was made by the program, and not by one of our translations."""
+        return self._depth == 1
+
     def leave(self, outermost: bool, before: int) -> None:
         """A NumPy call ends: the last operator it recorded is called like the variable that receives the value."""
         self._depth -= 1
@@ -259,6 +272,11 @@ class Recorder:
             )
         self.lines = {final[made.output.tensor]: made.at for made in kept if made.at}
         results = [final.get(t, t) for t in wanted]
+        self.schedule = tuple(
+            (final[t], tuple((axis, tuple(d.items())) for axis, d in sorted(axes.items())))
+            for t, axes in self.degrees.items()
+            if t in final
+        )
         pairs = tuple((name, final[tensor]) for name, tensor in following)
         graph = Graph(self.name, tuple(tensors), tuple(operators), tuple(results), pairs)
         return replace(graph, specified=tuple(specified_in(graph, self.specified, final))).check(), results

@@ -55,7 +55,7 @@ def computed_in(op: Operator) -> Compute:
     >>> [computed_in(op).value for op in build("mlp-unity").operators]
     ['half', 'widest', 'half']
     """
-    if op.kind is NodeKind.OPAQUE or op.function in ("constant", "iota", "cast"):
+    if op.kind is NodeKind.OPAQUE or op.function in ("constant", "iota", "random", "cast"):
         return Compute.STATED
     if op.function == "batch_norm":
         return Compute.FIRST

@@ -126,7 +126,7 @@ class SpecifiedOperator:
         traced = [a for a in arrays if isinstance(a, TracedArray)]
         if len(traced) != len(arrays):
             raise TraceError(place(), f"{s.name}: takes traced arrays, nothing else; make numbers arguments")
-        return found._record(lambda: _recorded(found.recorder, s, traced))  # type: ignore[return-value]
+        return found.record(lambda: _recorded(found.recorder, s, traced))  # type: ignore[return-value]
 
 
 def operator(path: str | PathLike[str]) -> SpecifiedOperator:

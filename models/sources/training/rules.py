@@ -323,7 +323,7 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
 )
 """Function -> rule, for functions that are no maps."""
 
-CONSTANT: Final = frozenset({"constant", "iota", "top_k_mask", "argsort"})
+CONSTANT: Final = frozenset({"constant", "iota", "random", "top_k_mask", "argsort"})
 """Functions, no maps, whose result does not depend on any number smoothly: they end the reverse pass."""
 
 
