@@ -1,9 +1,10 @@
 """Which collectives a program uses, movement by movement, and why.
 
     nothing                          every rank holds what it needs
-    reduction, nothing scattered     one all-reduce if the sum stays inside one level; else reduce-scatter inwards out,
-                                     all-gather back
-    reduction, scattered             reduce-scatter per level, all-gather per level with replicated digits
+    reduction, nothing scattered     one all-reduce if the sum stays inside one block of levels; else reduce-scatter
+                                     inwards out, all-gather back
+    reduction, scattered             reduce-scatter per block, all-gather per block with replicated digits
+                                     (blocks: one level each, or those of the program that the machine lets it choose)
     exchange                         per group of linked ranks: `transport.patterns`
     statistics of an operator        all-reduces, one per statistic; the last two of a centred norm's gradient in one
                                      where the ranks can cut them evenly
@@ -54,17 +55,17 @@ def of_plan(place: str, plan: CommunicationPlan) -> Iterator[Use]:
 def _of_reduction(place: str, step: Reduction, hierarchy: tuple[int, ...]) -> Iterator[Use]:
     groups = step.groups(hierarchy)
     size = (len(groups), len(groups[0]))
-    levels = {d.level for d in step.digits}
-    if len(levels) == 1 and not any(step.scattered):
+    blocks = step.blocks(len(hierarchy))
+    if len(blocks) == 1 and not any(step.scattered):
         yield Use(place, "all-reduce", 1, *size, "every member wants the whole sum")
         return
-    back = {d.level for d, s in zip(step.digits, step.scattered, strict=True) if not s}
+    back = [block for block in blocks if not all(step.scattered[k] for k in block)]
     reason = (
         "every member wants its own part of the sum"
         if not back
         else "the sum crosses levels: each member sums a part, parts are collected again"
     )
-    yield Use(place, "reduce-scatter", len(levels), *size, reason)
+    yield Use(place, "reduce-scatter", len(blocks), *size, reason)
     if back:
         yield Use(place, "all-gather", len(back), *size, reason)
 

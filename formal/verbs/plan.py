@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from ...models.layout.placement import VOCABULARIES, space
-from ...models.machine.machine import load_machine
+from ...models.machine.machine import Collectives, load_machine
 from ...models.machine.shared_links import with_shared_links
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.sources.compared import note_comparison
@@ -63,6 +63,7 @@ from .pipelined import plan_pipeline
 from .portfolio import plan_portfolio
 from .results import asked_json, asked_lines, document, outcome, sentence
 from .search_options import (
+    collectives_option,
     effort_option,
     engine_option,
     gap_option,
@@ -94,6 +95,7 @@ class PlanOptions:
     compare: bool
     operators: tuple[Path, ...]
     memory: int | None
+    collectives: Collectives | None
     space_name: str | None
     vocabulary: str | None
     engine: Engine
@@ -130,7 +132,7 @@ class PlanOptions:
             self.expert_loads,
             self.operators,
         )
-        machine, shared = with_shared_links(load_machine(self.machine))
+        machine, shared = with_shared_links(load_machine(self.machine), self.collectives)
         notes.extend(shared)
         if self.micro_batch != "1":
             names = sorted({use.name for use in graph.specified})
@@ -199,6 +201,7 @@ class PlanOptions:
 @compare_option
 @operator_option
 @click.option("--memory", type=MEMORY, help="Memory limit per device, such as 80GiB.")
+@collectives_option
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
 @click.option(
     "--vocabulary",
