@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import shardproof
 from shardproof.backends.execution.job import Options, build_program, machine_text
 from shardproof.backends.execution.launch import mpi_available, run_job
 from shardproof.backends.execution.reference import random_inputs, run_graph
@@ -284,3 +285,12 @@ def test_the_search_uses_what_is_cheaper() -> None:
         cost[collectives] = found.planning.problem.cost_of(found.answer.solution)
         assert found.answer.lower_bound == cost[collectives]
     assert cost[Collectives.SYNTHESISED] < cost[Collectives.HIERARCHICAL]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parts", [{"joint": True}, {"overlap": True, "stages": "2:2"}])
+def test_with_every_other_part(parts: dict[str, object]) -> None:
+    machine = shardproof.machine("p2-a100:2x4", collectives="synthesised")
+    plan = shardproof.plan("mlp-8192:batch=64,layers=3,width=256", machine, train="sgd", **parts)  # type: ignore[arg-type]
+    ran = plan.run()
+    assert plan.check().verdict is Verdict.PROVED and ran.equal and not ran.mismatched

@@ -46,6 +46,7 @@ from ..transport.requests import (
     apart,
     array_of,
     as_one,
+    between_neighbours,
     parts_of,
 )
 
@@ -105,7 +106,9 @@ def carry(transport: Transport, steps: Steps) -> Array:
 
 
 def carry_together(xp: ModuleType, transport: Transport, several: Sequence[Steps]) -> list[Array]:
-    """`carry` of each, side by side: what all of them ask for at the same time is one message where it can be."""
+    """`carry` of each, side by side: what all of them ask for at the same time is one message where it can be, and
+    messages between neighbours are all under way before the first is waited for.
+    """
     blocks, answers = dict[int, Array](), dict[int, Result | None](dict.fromkeys(range(len(several))))
     while answers:
         requests = dict[int, Request | None]()
@@ -117,8 +120,11 @@ def carry_together(xp: ModuleType, transport: Transport, several: Sequence[Steps
         asked = [r for r in requests.values() if r is not None]
         joined = as_one(xp, asked) if len(asked) == len(requests) > 1 else None
         if joined is not None:
-            parts = apart(array_of(carry_out(transport, joined)), asked)
+            parts = apart(carry_out(transport, joined), asked)
             answers = dict(zip(requests, parts, strict=True))
+        elif all(between_neighbours(r) for r in asked):
+            begun = {k: None if r is None else transport.start(r) for k, r in requests.items()}
+            answers = {k: {} if pending is None else pending.wait() for k, pending in begun.items()}
         else:
             answers = {k: {} if r is None else carry_out(transport, r) for k, r in requests.items()}
     return [blocks[k] for k in range(len(several))]

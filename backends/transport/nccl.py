@@ -111,6 +111,11 @@ class NcclTransport:
         """What carries the messages."""
         return "nccl"
 
+    @property
+    def merges(self) -> bool:
+        """See `Transport`."""
+        return True
+
     def account(self, label: str) -> None:
         """NCCL's own traffic depends on its algorithms: nothing is booked."""
 

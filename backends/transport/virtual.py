@@ -109,6 +109,11 @@ class VirtualTransport:
         """What carries the messages."""
         return "virtual"
 
+    @property
+    def merges(self) -> bool:
+        """See `Transport`."""
+        return False
+
     def account(self, label: str) -> None:
         """Book what follows under `label`."""
         self._label = label
