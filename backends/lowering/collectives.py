@@ -15,13 +15,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ...models.communication.resharding import CommunicationPlan, Reduction
+from ...models.communication.resharding import CommunicationPlan, Reduction, Step
 from ...models.communication.transfers import Exchange
 from ..transport.patterns import patterns
 from ..transport.received import is_even
-from .program import Compute, Program
+from .program import Compute, Fused, Program
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def uses(program: Program) -> tuple[Use, ...]:
 
 
 def _of_instruction(program: Program, instruction: object) -> Iterator[Use]:
-    from .program import Finish, Fused, Move
+    from .program import Finish, Move
 
     match instruction:
         case Move(movement=n) | Finish(movement=n):
@@ -92,6 +92,38 @@ def _of_instruction(program: Program, instruction: object) -> Iterator[Use]:
         case Fused(members=members):
             for member in members:
                 yield from _of_instruction(program, member)
+
+
+def partitions(program: Program) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """The sets of disjoint groups that the program's collectives go over, the first used first: what communicators are
+    split into before the first step.
+    """
+    steps: list[Step] = [step for m in program.movements for step in m.plan.steps]
+    for instruction in program.ranks[0]:
+        for member in instruction.members if isinstance(instruction, Fused) else (instruction,):
+            steps += member.statistics if isinstance(member, Compute) else ()
+    return tuple(dict.fromkeys(p for step in steps for p in step_partitions(step, program.hierarchy)))
+
+
+def step_partitions(step: Step, hierarchy: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Of one step: of a reduction the groups of every block of its program, there and back.
+
+    >>> from ...models.communication.resharding import Reduction
+    >>> from ...models.layout.layout import OpenDigit
+    >>> from ...models.program.index import Combine
+    >>> both = OpenDigit(0, 1, 2), OpenDigit(1, 1, 2)
+    >>> list(step_partitions(Reduction(Combine.SUM, both, (False, False), (), 4), (2, 2)))
+    [((0, 2), (1, 3)), ((0, 1), (2, 3))]
+    """
+    match step:
+        case Reduction():
+            for block in step.blocks(len(hierarchy)):
+                for part in dict.fromkeys((block, tuple(k for k in block if not step.scattered[k]))):
+                    if part:
+                        digits = tuple(step.digits[k] for k in part)
+                        yield tuple(replace(step, digits=digits).groups(hierarchy))
+        case Exchange():
+            yield tuple(p.group for p in patterns(step))
 
 
 def count(program: Program) -> dict[str, int]:
