@@ -54,6 +54,8 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model, split = "mlp-unity:batch=8,inputs=12,hidden=16,classes=8", {"fc1": {"b": {"nodes": 2, "gpus": 2}}}
     shardproof.plan(model, "2x2", train="adam", strategy=split).save(folder / "nodes.spz")
     shardproof.plan(model, "localhost:4", train="adam").save(folder / "ranks.spz")
+    chosen = shardproof.machine("p2-a100:2x2", collectives="synthesised")
+    shardproof.plan(model, chosen, train="adam", strategy=split).save(folder / "programs.spz")
     (folder / "slowly.py").write_text(
         "import numpy as np, time\n"
         "def batch(n):\n"
@@ -182,12 +184,22 @@ class Test:
         assert not list(state.iterdir())
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("how", ["cut off", "stopped", "killed"])
-    def test_a_node_that_is_lost_ends_the_job(self, how: str, two: Network, plans: Path, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("how", "plan"),
+        [
+            *((how, "nodes") for how in ("cut off", "stopped", "killed")),
+            ("cut off", "programs"),
+            ("killed", "programs"),
+        ],
+    )
+    def test_a_node_that_is_lost_ends_the_job(
+        self, how: str, plan: str, two: Network, plans: Path, tmp_path: Path
+    ) -> None:
+        """Also where one collective spans both computers (`plan --collectives`)."""
         hosts, state = two.hostfile(tmp_path / "hosts", 2, 2), tmp_path / "state"
         more = ("--hostfile", str(hosts), "--json", "--steps", "500", "--save", str(state), "--save-every", "1")
         more += ("--data", f"{plans}/slowly.py:batch", "--no-compare", "--heartbeat-timeout", "3")
-        job = two.start(line(plans / "nodes.spz", *more))
+        job = two.start(line(plans / f"{plan}.spz", *more))
         assert job.stdout is not None
         seen = [json.loads(job.stdout.readline()) for _ in range(3)]
         guards = [p for p, words in two.processes().items() if "execution.member" in words and "node1" in _host(p)]
@@ -205,7 +217,7 @@ class Test:
         if how != "killed":
             assert "'node1'" in err
         last = [*seen, *rows][-1]["step"]
-        whole = checkpoint.load(state, shardproof.load(plans / "nodes.spz").opened.user_graph)
+        whole = checkpoint.load(state, shardproof.load(plans / f"{plan}.spz").opened.user_graph)
         assert whole.step in (last, last + 1)
         assert two.left_after(LEFT_S) == {}
 

@@ -48,6 +48,7 @@ PLAN: Mapping[str, tuple[str, ...]] = {
     "micro_batch": ("--micro-batch", "2"),
     "attention": ("--attention", "operator"),
     "memory": ("--memory", "1GiB"),
+    "collectives": ("--collectives", "synthesised"),
     "space_name": ("--space", "two-per-level"),
     "vocabulary": ("--vocabulary", "dtensor"),
     "engine": ("--engine", "ilp"),

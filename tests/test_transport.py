@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from shardproof.backends.execution.steps import Flight, reshard, reshard_steps
+from shardproof.backends.lowering.collectives import step_partitions
 from shardproof.backends.transport import Transport, TransportError
 from shardproof.backends.transport.memory import OVERRIDE, Staging, cuda_aware, on_device
 from shardproof.backends.transport.mpi import MpiTransport, check_counts
@@ -245,7 +246,8 @@ class FakeNccl:
     NCCL_FLOAT64, NCCL_FLOAT32, NCCL_INT64, NCCL_UINT8, NCCL_SUM, NCCL_MAX, NCCL_MIN = 8, 7, 4, 1, 0, 2, 3
 
     def __init__(self) -> None:
-        self.hub, self.lock, self.ids = Hub(10), threading.Lock(), 0
+        self.hub, self.lock, self.ids, self.version = Hub(10), threading.Lock(), 0, 22700
+        self.splits: dict[int, list[int]] = {}
         self.local = threading.local()
         self.shared: dict[tuple[int, ...], Any] = {}
         self.ready = threading.Condition()
@@ -267,6 +269,9 @@ class FakeNccl:
                 found = [data for target, data in everyone[peer] if target == comm.rank]
                 assert len(found) == 1 and found[0].size == view.size
                 view[...] = found[0]
+
+    def get_version(self) -> int:
+        return self.version
 
     def NcclCommunicator(self, size: int, identifier: tuple[int, ...], rank: int) -> FakeCommunicator:
         self.local.comm = comm = FakeCommunicator(self, size, identifier, rank)
@@ -295,6 +300,13 @@ class FakeCommunicator:
             assert self.nccl.hub._changed.wait_for(lambda: len(slots) == self.size or self.nccl.hub.failed, 10)
             self.nccl.hub._changed.notify_all()
         return [slots[r] for r in members]
+
+    def commSplit(self, color: int, key: int) -> FakeCommunicator | None:
+        self.nccl.splits.setdefault(self.rank, []).append(color)
+        everyone = self.meet((color, key))
+        members = [k for c, k in sorted(everyone) if c == color]
+        identifier = (10_000 * self.turn + color,)
+        return None if color < 0 else FakeCommunicator(self.nccl, len(members), identifier, members.index(key))
 
     @staticmethod
     def memory(pointer: int, count: int, kind: int) -> np.ndarray:
@@ -461,6 +473,39 @@ def test_redistributions_over_nccl_and_virtual_ranks_at_once_and_in_flight(hiera
         assert machines[0][1]._stream.log.count("wait") > 0  # type: ignore[attr-defined]
 
     all_ranks(ranks, work)
+
+
+@pytest.mark.parametrize("version", [22700, 21700])
+def test_groups_are_split_off_before_the_first_step(version: int) -> None:
+    """One identifier for all groups; every rank takes part in every split, in the same order.  Older versions get an
+    identifier per group.
+    """
+    hierarchy, shape, nccl = (2, 2), (4, 3, 6), FakeNccl()
+    nccl.version = version
+    a, b = layouts(hierarchy, shape)
+    rng = np.random.default_rng(2)
+    plans = [derive(a.layout(int(rng.integers(len(a)))), b.layout(int(rng.integers(len(b))))) for _ in range(12)]
+    whole = np.arange(float(np.prod(shape))).reshape(shape)
+    parts = [blocks(p.source, whole, n) for n, p in enumerate(plans)]
+    wanted = tuple(dict.fromkeys(p for plan in plans for s in plan.steps for p in step_partitions(s, hierarchy)))
+
+    def work(rank: int) -> None:
+        xp = fake_cupy()
+        transport = NcclTransport(rank, nccl, xp, nccl)
+        transport.prepare(4, wanted)
+        for plan, part in zip(plans, parts):
+            mine = whole[tuple(slice(lo, hi) for lo, hi in plan.target.box(rank))]
+            found = np.asarray(reshard(xp, transport, plan, part[rank].view(Device)))
+            np.testing.assert_allclose(found, mine, atol=1e-12)
+
+    all_ranks(4, work)
+    if version < 21800:
+        assert not nccl.splits and nccl.ids > 1
+        return
+    assert nccl.ids == 1 and len({len(found) for found in nccl.splits.values()}) == 1 and len(nccl.splits) == 4
+    assert len(nccl.splits[0]) > 2 and any(-1 in found for found in nccl.splits.values()) == any(
+        len({r for g in groups for r in g}) < 4 for groups in wanted
+    )
 
 
 def test_nccl_carries_out_every_request() -> None:

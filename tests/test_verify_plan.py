@@ -18,6 +18,7 @@ from shardproof.formal.plans.plan import plan_graph
 from shardproof.formal.selection.solve import solve
 from shardproof.models.communication import choices as models_choices
 from shardproof.models.communication.choices import Choices
+from shardproof.models.communication.reduction_programs import Chooser
 from shardproof.models.communication.resharding import CommunicationPlan
 from shardproof.models.communication.transfers import Exchange
 from shardproof.models.cost import cost, memory
@@ -190,8 +191,8 @@ def foreign_placements(patch: pytest.MonkeyPatch) -> None:
 def forgotten_transfer(patch: pytest.MonkeyPatch) -> None:
     true = verify_plan.derive
 
-    def wrong(a: Layout, b: Layout) -> CommunicationPlan:
-        plan = true(a, b)
+    def wrong(a: Layout, b: Layout, chooser: Chooser | None) -> CommunicationPlan:
+        plan = true(a, b, chooser)
         return replace(
             plan,
             steps=tuple(replace(s, transfers=s.transfers[1:]) if isinstance(s, Exchange) else s for s in plan.steps),
@@ -205,7 +206,7 @@ def forgotten_reduction(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         verify_plan,
         "derive",
-        lambda a, b: replace(true(a, b), steps=tuple(s for s in true(a, b).steps if isinstance(s, Exchange))),
+        lambda a, b, _: replace(true(a, b), steps=tuple(s for s in true(a, b).steps if isinstance(s, Exchange))),
     )
 
 

@@ -12,7 +12,7 @@ from ...proofs.publishing.placed import placed_plan
 from ..kernels import Array
 from ..lowering.stages import staged_program
 from ..lowering.streams import streams_program
-from .job import Options, build_program
+from .job import Options, build_program, machine_text
 from .pipeline import run_pipeline
 from .run import Traffic, run_virtual
 from .streams import run_streams_virtual
@@ -52,6 +52,7 @@ def execute(
             return Executed(beside.outputs, beside.traffic)
         case _:
             plan = placed_plan(held)
-            program = build_program(plan.graph, plan.machine.hierarchy, plan.choices, Options(backend=library))
+            options = Options(backend=library, machine=machine_text(plan.machine))
+            program = build_program(plan.graph, plan.machine.hierarchy, plan.choices, options)
             ended = run_virtual(program, inputs, timeout_s=timeout_s, trace=True)
             return Executed(ended.outputs, ended.traffic)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from types import ModuleType
 from typing import assert_never
 
@@ -118,11 +119,13 @@ def run_rank(
     watching = watching or Watching()
     launch = device.launch if device.is_device(xp) else None
     state = _Rank(program, transport, source, xp, launch, watching.recorder, library_of(program.library))
+    last = -1
     for number, instruction in enumerate(program.ranks[rank]):
         if watching.progress is not None:
             watching.progress[rank, 1] = number
         try:
-            _step(state, instruction)
+            if number > last:
+                last = _advance(state, rank, number)
             for flight, _ in state.flights.values():
                 flight.poll()
             if watching.meter is not None:
@@ -165,6 +168,38 @@ def run_part(
         except Exception as e:
             raise RankError(rank, program.place(instruction), f"{type(e).__name__}: {e}") from e
         behind(position)
+
+
+def _advance(state: _Rank, rank: int, number: int) -> int:
+    """Run instruction `number`, and the reshardings next to it that need nothing of each other; the last that ran."""
+    program, transport, xp, slots = state.program, state.transport, state.xp, state.slots
+    moves = adjacent_moves(program, rank, number) if transport.merges else []
+    if len(moves) < 2:
+        _step(state, program.ranks[rank][number])
+        return number
+    start = 0.0 if state.recorder is None else state.recorder.now()
+    transport.account(move_label(moves[0].movement))
+    plans = [program.movements[m.movement] for m in moves]
+    steps = [reshard_steps(xp, rank, p.plan, slots[m.source]) for m, p in zip(moves, plans, strict=True)]
+    found = carry_together(xp, transport, steps)
+    for move, moved, block in zip(moves, plans, found, strict=True):
+        slots[move.target] = block if moved.reader is not None else alone(block)
+        if state.recorder is not None:
+            state.recorder.add(program.place(move), "communication", start)
+            start = state.recorder.now()  # the time of all stands at the first
+    return number + len(moves) - 1
+
+
+def adjacent_moves(program: Program, rank: int, number: int) -> list[Move]:
+    """Reshardings from instruction `number` on, none of which starts from what another brings."""
+    out: list[Move] = []
+    for instruction in islice(program.ranks[rank], number, None):
+        if not isinstance(instruction, Move) or not program.movements[instruction.movement].plan.steps:
+            break
+        if instruction.source in [m.target for m in out]:
+            break
+        out.append(instruction)
+    return out
 
 
 def _step(state: _Rank, instruction: Instruction) -> None:

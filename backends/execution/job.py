@@ -28,6 +28,7 @@ from ...models.communication.transfers import Box
 from ...models.files.json_text import JsonError, parse_json
 from ...models.layout.placement import Placement
 from ...models.layout.submesh import Submesh
+from ...models.machine.machine import Collectives, Machine
 from ...models.program.graph import Graph
 from ..kernels import Array
 from ..lowering.fusion import fuse
@@ -44,6 +45,7 @@ _FORMAT = "shardproof-job/1"
 class Options:
     """How a program is run.  `fuse`, `overlap`: see these modules; `trace`: record times; `backend`: numpy, cupy or
     torch.  `stored`: in the element types of the graph, rounded to them after every operator, which fuses none.
+    `machine`: canonical text of the one whose collective programs reductions take; empty: level by level.
     """
 
     fuse: bool = True
@@ -51,11 +53,17 @@ class Options:
     trace: bool = False
     backend: str = "numpy"
     stored: bool = False
+    machine: str = ""
 
     @property
     def library(self) -> str:
         """Who computes operators: CuPy's arrays have the kernels of NumPy's."""
         return "torch" if self.backend == "torch" else "numpy"
+
+
+def machine_text(machine: Machine) -> str:
+    """What `Options.machine` says of a plan's machine: nothing where reductions have no choice."""
+    return "" if machine.collectives is Collectives.HIERARCHICAL else machine.to_json()
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,9 @@ class Job:
 
 def build_program(graph: Graph, hierarchy: tuple[int, ...], choices: Choices, options: Options) -> Program:
     """The program of all ranks, with the passes that the options ask for."""
-    program = replace(lower(graph, hierarchy, choices), stored=options.stored, library=options.library)
+    machine = Machine.from_json(options.machine) if options.machine else None
+    program = lower(graph, hierarchy, choices, machine)
+    program = replace(program, stored=options.stored, library=options.library)
     program = share_moments(program)
     program = fuse(program) if options.fuse and not options.stored else program
     return overlap(program) if options.overlap else program

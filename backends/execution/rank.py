@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..kernels import Array
+from ..lowering.collectives import partitions
 from ..lowering.program import Program
 from ..trace import write_spans
 from ..transport import Transport
@@ -46,6 +47,8 @@ def main(folder: Path) -> None:
         table = progress.enter(folder, rank)
         program = job.program()
         xp, transport = _machine(world, job.options.backend)
+        if isinstance(transport, NcclTransport):
+            transport.prepare(devices, partitions(program))
         if rank == 0:
             (folder / "transport.txt").write_text(transport.name)
         world.Barrier()

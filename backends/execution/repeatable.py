@@ -28,7 +28,7 @@ from ..transport.mpi import MpiTransport
 from ..transport.virtual import Hub, VirtualTransport
 from .held import RankBlocks, next_blocks
 from .interpreter import Source, Watching, run_rank
-from .job import Options, build_program
+from .job import Options, build_program, machine_text
 from .libraries import library_of
 from .pipeline import ONCE, Letters, Results, run_view, whole_results
 from .pipeline_rank import MpiPointToPoint
@@ -263,6 +263,7 @@ def repeatable(held: AnyPlan, scale: int, options: Options) -> Repeatable:
             return Streamed(streams_program(held, scale, options.stored, options.library))
         case _:
             plan = placed_plan(held)
+            options = replace(options, machine=machine_text(plan.machine))
             return Placed(build_program(plan.graph, plan.machine.hierarchy, plan.choices, options))
 
 

@@ -4,11 +4,12 @@ Reduction.  Open digits o_1 .. o_m with primes p_k, tile of `padded` elements, R
 padded / R.
     pack        buffer[v_1, .., v_m, :]  =  chunk (v_k, k replicated) of the tile that the members with scattered digits
                 (v_k, k scattered) want, cut from the rank's partial block
-    scatter     per level, innermost first: combine over the group of that level's digits, keep the own values
-    gather      per level, outermost first: collect the chunks of that level's replicated digits
-A reduction inside one level with nothing scattered is one all-reduce.  Where tiles are unequal or R does not divide
-them, chunks are the portions of `backends.transport.received`, and the collectives are those with counts: nothing is
-padded.
+    scatter     per block of levels, innermost first: combine over the group of the block's digits, keep the own values
+    gather      per block of levels, outermost first: collect the chunks of the block's replicated digits
+Blocks are those of the step's program, one level each where the machine leaves no choice
+(`models.communication.reduction_programs`).  A reduction inside one block with nothing scattered is one all-reduce.
+Where tiles are unequal or R does not divide them, chunks are the portions of `backends.transport.received`, and the
+collectives are those with counts: nothing is padded.
 
 Exchange.  Every rank holds its source block and what arrived in earlier phases; received boxes go straight into the
 target.
@@ -45,6 +46,7 @@ from ..transport.requests import (
     apart,
     array_of,
     as_one,
+    between_neighbours,
     parts_of,
 )
 
@@ -104,7 +106,9 @@ def carry(transport: Transport, steps: Steps) -> Array:
 
 
 def carry_together(xp: ModuleType, transport: Transport, several: Sequence[Steps]) -> list[Array]:
-    """`carry` of each, side by side: what all of them ask for at the same time is one message where it can be."""
+    """`carry` of each, side by side: what all of them ask for at the same time is one message where it can be, and
+    messages between neighbours are all under way before the first is waited for.
+    """
     blocks, answers = dict[int, Array](), dict[int, Result | None](dict.fromkeys(range(len(several))))
     while answers:
         requests = dict[int, Request | None]()
@@ -116,8 +120,11 @@ def carry_together(xp: ModuleType, transport: Transport, several: Sequence[Steps
         asked = [r for r in requests.values() if r is not None]
         joined = as_one(xp, asked) if len(asked) == len(requests) > 1 else None
         if joined is not None:
-            parts = apart(array_of(carry_out(transport, joined)), asked)
+            parts = apart(carry_out(transport, joined), asked)
             answers = dict(zip(requests, parts, strict=True))
+        elif all(between_neighbours(r) for r in asked):
+            begun = {k: None if r is None else transport.start(r) for k, r in requests.items()}
+            answers = {k: {} if pending is None else pending.wait() for k, pending in begun.items()}
         else:
             answers = {k: {} if r is None else carry_out(transport, r) for k, r in requests.items()}
     return [blocks[k] for k in range(len(several))]
@@ -284,17 +291,16 @@ def reduction(xp: ModuleType, rank: int, step: Reduction, hierarchy: tuple[int, 
     block of `box`.
     """
     tile = step.tiles[rank]
-    levels = sorted({d.level for d in step.digits})
+    blocks = step.blocks(len(hierarchy))
     members = group_of(rank, list(step.digits), hierarchy)
-    if len(levels) == 1 and not any(step.scattered):
+    if len(blocks) == 1 and not any(step.scattered):
         flat = xp.ascontiguousarray(block_part(array, box, tile)).reshape(-1)
         return array_of((yield AllReduce(members, flat, step.combine))).reshape(sides(tile))
     if not is_even(step, members):
         return (yield from _unequal(xp, rank, step, hierarchy, array, box))
     buffer, chunk = _pack(xp, rank, step, hierarchy, array, box)
     left = list(range(len(step.digits)))
-    for level in reversed(levels):
-        here = [k for k in left if step.digits[k].level == level]
+    for here in reversed(blocks):
         moved = buffer.transpose(
             [*(left.index(k) for k in here), *(n for n, k in enumerate(left) if k not in here), len(left)]
         )
@@ -305,13 +311,13 @@ def reduction(xp: ModuleType, rank: int, step: Reduction, hierarchy: tuple[int, 
         )
         buffer = part.reshape((*(step.digits[k].prime for k in left), chunk))
     gathered: list[int] = []
-    for level in levels:
-        here = [k for k, d in enumerate(step.digits) if d.level == level and not step.scattered[k]]
-        if here:
+    for block in blocks:
+        back = [k for k in block if not step.scattered[k]]
+        if back:
             everyone = array_of(
-                (yield AllGather(group_of(rank, [step.digits[k] for k in here], hierarchy), buffer.reshape(-1)))
+                (yield AllGather(group_of(rank, [step.digits[k] for k in back], hierarchy), buffer.reshape(-1)))
             )
-            gathered = [*here, *gathered]
+            gathered = [*back, *gathered]
             buffer = everyone.reshape((*(step.digits[k].prime for k in gathered), chunk))
     ordered = buffer.transpose([*(gathered.index(k) for k in sorted(gathered)), len(gathered)])
     return xp.ascontiguousarray(ordered).reshape(-1)[: volume(tile)].reshape(sides(tile))  # type: ignore[no-any-return]
@@ -336,7 +342,7 @@ def _pack(
 def _unequal(xp: ModuleType, rank: int, step: Reduction, hierarchy: tuple[int, ...], array: Array, box: Box) -> Steps:
     """`reduction` with portions of any size.  Members of the group are named by the values of their digits."""
     digits, kept = step.digits, [k for k, s in enumerate(step.scattered) if not s]
-    levels = sorted({d.level for d in digits})
+    blocks = step.blocks(len(hierarchy))
     everyone = dict(
         zip(product(*(range(d.prime) for d in digits)), group_of(rank, list(digits), hierarchy), strict=True)
     )
@@ -352,8 +358,7 @@ def _unequal(xp: ModuleType, rank: int, step: Reduction, hierarchy: tuple[int, .
             flat[tile] = xp.ascontiguousarray(block_part(array, box, tile)).reshape(-1)
         low, high = portion(volume(tile), part, prod(digits[k].prime for k in kept))
         chunks[values], sizes[values] = flat[tile][low:high], high - low
-    for level in reversed(levels):
-        here = [k for k, d in enumerate(digits) if d.level == level]
+    for here in reversed(blocks):
         ways = list(product(*(range(digits[k].prime) for k in here)))
         listed = {way: [v for v in chunks if tuple(v[k] for k in here) == way] for way in ways}
         counts = tuple(sum(sizes[v] for v in listed[way]) for way in ways)
@@ -362,14 +367,14 @@ def _unequal(xp: ModuleType, rank: int, step: Reduction, hierarchy: tuple[int, .
             (yield ReduceScatter(group_of(rank, [digits[k] for k in here], hierarchy), sent, step.combine, counts))
         )
         chunks = _split(got, listed[tuple(mine[k] for k in here)], sizes)
-    for level in levels:
-        here = [k for k in kept if digits[k].level == level]
-        if here:
-            ways = list(product(*(range(digits[k].prime) for k in here)))
-            order = [[_with(v, here, way) for v in chunks] for way in ways]
+    for block in blocks:
+        back = [k for k in block if k in kept]
+        if back:
+            ways = list(product(*(range(digits[k].prime) for k in back)))
+            order = [[_with(v, back, way) for v in chunks] for way in ways]
             counts = tuple(sum(sizes[v] for v in members) for members in order)
             sent = xp.concatenate(list(chunks.values()))
-            got = array_of((yield AllGather(group_of(rank, [digits[k] for k in here], hierarchy), sent, counts)))
+            got = array_of((yield AllGather(group_of(rank, [digits[k] for k in back], hierarchy), sent, counts)))
             chunks = _split(got, [v for members in order for v in members], sizes)
     return xp.concatenate([chunks[v] for v in sorted(chunks)]).reshape(sides(step.tiles[rank]))  # type: ignore[no-any-return]
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from ...models.communication.shardings import NotASharding
+from ...models.machine.machine import Collectives, Machine
 from ...models.text import InputError, bytes_text
 
 NAMED: Final = 5
@@ -43,6 +44,14 @@ class Exported:
     done: Parts = ()
     left_out: Parts = ()
     whole: tuple[Whole, ...] = ()
+
+
+def with_programs(made: Exported, machine: Machine) -> Exported:
+    """The same, which also says that the job takes the collectives of its framework where the plan chose others."""
+    if machine.collectives is Collectives.HIERARCHICAL:
+        return made
+    said = f"reductions of the plan take {machine.collectives.value} collectives; the job's take its framework's"
+    return replace(made, left_out=(*made.left_out, ("collectives", said)))
 
 
 def in_docstring(name: str) -> str:

@@ -31,6 +31,7 @@ from ...models.communication.resharding import CommunicationPlan, Reduction, is_
 from ...models.communication.root import RootTransfer
 from ...models.communication.transfers import Exchange
 from ...models.layout.layout import Layout
+from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
 from ...models.program.operators import NodeKind
 from ...models.text import seconds_text
@@ -153,13 +154,15 @@ def index_sets(layout: Layout) -> str:
     return f"parts of sums, {text}" if layout.open else text
 
 
-def table(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> tuple[Row, ...]:
+def table(
+    graph: Graph, hierarchy: tuple[int, ...], choices: Choices, machine: Machine | None = None
+) -> tuple[Row, ...]:
     """Every resharding, in execution order; reasons that concern a tensor with several readers stand at its
-    first one.
+    first one.  `machine`: whose collective programs reductions take.
     """
     whole = {t.tensor: t for t in traffic(graph, hierarchy, choices)}
     out, seen = [], set[str]()
-    for m in communications(graph, hierarchy, choices):
+    for m in communications(graph, hierarchy, choices, machine):
         size = graph.tensor(m.tensor).element_bytes
         moved, bound = sum(received_elements(m)) * size, least(graph, hierarchy, choices, m) * size
         reasons = [*_over_approximated(graph, m)]
@@ -277,10 +280,12 @@ def total(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> tuple[i
     return sum(t.moved * t.element_bytes for t in entries), sum(t.bound * t.element_bytes for t in entries)
 
 
-def bytes_by_collective(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> dict[str, tuple[int, ...]]:
+def bytes_by_collective(
+    graph: Graph, hierarchy: tuple[int, ...], choices: Choices, machine: Machine | None = None
+) -> dict[str, tuple[int, ...]]:
     """Collective -> bytes into the busiest device, per level, of all reshardings of the choices."""
     total: dict[str, tuple[int, ...]] = {}
-    for m in communications(graph, hierarchy, choices):
+    for m in communications(graph, hierarchy, choices, machine):
         loads = m.plan.loads()
         if any(loads):
             size = graph.tensor(m.tensor).element_bytes

@@ -28,9 +28,11 @@ from ...models.communication.choices import (
     iteration_box,
     resting_places,
 )
-from ...models.communication.resharding import Reduction
-from ...models.cost.cost import statistics_digits
+from ...models.communication.reduction_programs import chooser_of
+from ...models.communication.resharding import Reduction, with_program
+from ...models.cost.cost import STATISTIC_BYTES, statistics_digits
 from ...models.layout.placement import Placement
+from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
 from ...models.program.operators import NodeKind, Operator
 from .biases import before_biases
@@ -181,9 +183,12 @@ class Program:
                 return f"free {slot!r}"
 
 
-def lower(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> Program:
-    """One program per device.  Raises `ChoicesError` if the choices do not fit the graph and the hierarchy."""
-    moves = tuple(communications(graph, hierarchy, choices))
+def lower(graph: Graph, hierarchy: tuple[int, ...], choices: Choices, machine: Machine | None = None) -> Program:
+    """One program per device.  `machine`: whose collective programs reductions take (None: level by level).  Raises
+    `ChoicesError` if the choices do not fit the graph and the hierarchy.
+    """
+    moves = tuple(communications(graph, hierarchy, choices, machine))
+    chooser = chooser_of(machine, STATISTIC_BYTES)
     number = {(m.tensor, m.reader, m.position): n for n, m in enumerate(moves)}
     placements, copies = dict(choices.operators), dict(choices.copies)
     devices, writer = prod(hierarchy), graph.writer()
@@ -212,7 +217,9 @@ def lower(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> Program
                 for d, program in enumerate(ranks):
                     program.append(Load(slot, a.tensor, layouts[j].box(d)))
         boxes = [iteration_box(op, placement, hierarchy, d) for d in range(devices)]
-        statistics = _statistics(op, placement, hierarchy, boxes)
+        statistics = tuple(
+            with_program(step, hierarchy, chooser) for step in _statistics(op, placement, hierarchy, boxes)
+        )
         for d, program in enumerate(ranks):
             operands = tuple(
                 (slots.operand[op.name, j], tuple(lo for lo, _ in layouts[j].box(d))) for j in range(len(op.inputs))

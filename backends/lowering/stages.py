@@ -182,7 +182,7 @@ def _stage(
     c: PipelineCertificate, s: int, graph: Graph, hierarchy: tuple[int, ...], how: tuple[bool, str], once: Exchange
 ) -> StageProgram:
     mine = c.stages[s].choices
-    program = lower(graph, hierarchy, _completed(c, s))
+    program = lower(graph, hierarchy, _completed(c, s), c.machine)
     program = Program(graph, hierarchy, program.movements, program.ranks, program.outputs, *how)
     names, copies = {n for n, _ in mine.operators}, {n for n, _ in mine.copies}
     phase = dict(zip((op.name for op in graph.operators), c.division.phase, strict=True))

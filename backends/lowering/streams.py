@@ -65,7 +65,7 @@ def streams_program(c: OverlapCertificate, scale: int, stored: bool = False, lib
     subject, starts = c.schedule.subject, c.schedule.starts
     if not isinstance(subject, ScheduleProblem) or len(subject.tasks) < len(c.graph.operators):
         raise InputError("the schedule of this file is none of an overlapped plan")
-    program = replace(lower(c.graph, c.machine.hierarchy, c.choices), stored=stored, library=library)
+    program = replace(lower(c.graph, c.machine.hierarchy, c.choices, c.machine), stored=stored, library=library)
     moved = _communication_of_tasks(program, subject)
     first, positions = _positions(program, len(subject.tasks), moved)
     waits: list[list[int]] = [[] for _ in subject.tasks]

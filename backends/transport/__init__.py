@@ -33,6 +33,10 @@ class Transport(Protocol):
     def name(self) -> str:
         """What carries the messages, in words."""
 
+    @property
+    def merges(self) -> bool:
+        """Whether what several reshardings ask for at once may go as one message: not where each is counted apart."""
+
     def account(self, label: str) -> None:
         """Book what follows under `label`."""
 

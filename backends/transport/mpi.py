@@ -77,6 +77,11 @@ class MpiTransport:
         """What carries the messages."""
         return self._staging.words
 
+    @property
+    def merges(self) -> bool:
+        """See `Transport`."""
+        return True
+
     def account(self, label: str) -> None:
         """MPI's own traffic depends on its algorithms: nothing is booked."""
 

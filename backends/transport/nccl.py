@@ -8,7 +8,9 @@
 
 Everything runs on a stream of its own.  `start` makes that stream wait for what the current stream has queued so far,
 `wait` makes the current stream wait for the result: kernels queued in between overlap, the host never blocks.
-Communicators are made once per group, their identifiers travel over MPI.
+Communicators are made once per group: before the first step by splitting that of all ranks (`ncclCommSplit`), which
+every rank takes part in; where NCCL is older than 2.18 or CuPy does not have it, and for groups that nobody named
+before, when they are first used, by identifiers that travel over MPI.
 
 Source: CuPy's `cupy.cuda.nccl.NcclCommunicator` (sendbuf, recvbuf, count, datatype, op, stream) and
 `cupyx.distributed`; NCCL 2.18.
@@ -41,6 +43,10 @@ _TYPES = {
     "uint64": "NCCL_UINT64",
     "bool": "NCCL_UINT8",
 }
+
+
+_SPLITS_FROM, _NO_COLOR = 21800, -1
+"""The first version of NCCL that splits; the colour of a rank that is in no new group."""
 
 
 class Bootstrap(Protocol):
@@ -111,6 +117,11 @@ class NcclTransport:
         """What carries the messages."""
         return "nccl"
 
+    @property
+    def merges(self) -> bool:
+        """See `Transport`."""
+        return True
+
     def account(self, label: str) -> None:
         """NCCL's own traffic depends on its algorithms: nothing is booked."""
 
@@ -120,6 +131,26 @@ class NcclTransport:
             identifier = self._bootstrap.share(members, self._nccl.get_unique_id() if first else None)
             self._groups[members] = self._nccl.NcclCommunicator(len(members), identifier, members.index(self._rank))
         return self._groups[members]
+
+    def prepare(self, ranks: int, partitions: Sequence[Sequence[tuple[int, ...]]]) -> None:
+        """Make the communicators of groups, before the first step.  All ranks give the same partitions: disjoint groups
+        of the `ranks`, one after another.
+        """
+        everyone = tuple(range(ranks))
+        split = getattr(self._group(everyone), "commSplit", None)
+        if split is None or self._nccl.get_version() < _SPLITS_FROM:
+            return
+        made = {everyone}
+        for groups in partitions:
+            new = [g for g in groups if g not in made]
+            if not new:
+                continue
+            color = next((k for k, g in enumerate(new) if self._rank in g), _NO_COLOR)
+            mine = () if color == _NO_COLOR else new[color]
+            communicator = split(color, mine.index(self._rank) if mine else 0)
+            if mine:
+                self._groups[mine] = communicator
+            made.update(new)
 
     def reduce_scatter(
         self, group: tuple[int, ...], parts: Array, combine: Combine, counts: tuple[int, ...] | None = None

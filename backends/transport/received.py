@@ -4,10 +4,11 @@ loads that are priced.
     portion k of n elements in p parts   [ k n // p, (k+1) n // p )                                parts differ by one
                                          element at most
     reduction   the devices that want the same tile own a portion of it each; s_v = size of the portion of member v
-                scatter, level j = last .. 0    (g_j - 1) * sum of s_v over the members v that agree with the device in
-                                                the digits of levels >= j
-                gather,  level j = 0 .. last    the portions of the members that differ at levels <= j, less those it
-                                                has already
+                scatter, block = last .. first  (g - 1) * sum of s_v over the members v that agree with the device in
+                                                the digits of this block and those inside it
+                gather,  block = first .. last  the portions of the members that differ in this block and those outside
+                                                it, less those it has already
+                either from the member before it in the ring of the block, whose number is the next smaller one
     exchange    the boxes of its transfers
 
 Summed over the group this is  (g - 1) * (elements of all its distinct tiles) + (replicas - 1) * (the same):  the least
@@ -17,6 +18,7 @@ prices the largest portion for everybody: never less than this, and equal where 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate, product
 from math import prod
 
@@ -46,11 +48,12 @@ def reduction_receives(step: Reduction, hierarchy: tuple[int, ...]) -> list[list
     ...     (4,))
     [[1], [1], [1], [3]]
     """
-    levels = range(len(hierarchy))
+    blocks = step.blocks(len(hierarchy))
+    both = [*blocks, *(tuple(k for k in block if not step.scattered[k]) for block in blocks)]
+    rings = {block: _Ring(step, block, hierarchy) for block in both if block}
     received = [[0] * len(hierarchy) for _ in range(prod(hierarchy))]
     radix, kept = [d.prime for d in step.digits], [k for k, scattered in enumerate(step.scattered) if not scattered]
     values = list(product(*(range(p) for p in radix)))
-    sharing = [prod(d.prime for d in step.digits if d.level == j) for j in levels]
     for group in step.groups(hierarchy):
         sizes = []
         for v, device in zip(values, group, strict=True):
@@ -61,19 +64,39 @@ def reduction_receives(step: Reduction, hierarchy: tuple[int, ...]) -> list[list
             sizes.append(high - low)
         table = np.array(sizes, dtype=np.int64).reshape(radix)
         for v, device in zip(values, group, strict=True):
-            for j in levels:
-                own = tuple(v[k] if d.level >= j else slice(None) for k, d in enumerate(step.digits))
-                received[device][j] += (sharing[j] - 1) * int(table[own].sum()) if sharing[j] > 1 else 0
-                before = tuple(
-                    v[k] if s or d.level >= j else slice(None)
-                    for k, (d, s) in enumerate(zip(step.digits, step.scattered, strict=True))
-                )
-                after = tuple(
-                    v[k] if s or d.level > j else slice(None)
-                    for k, (d, s) in enumerate(zip(step.digits, step.scattered, strict=True))
-                )
-                received[device][j] += int(table[after].sum()) - int(table[before].sum())
+            outside: set[int] = set()
+            for block in blocks:
+                ways = prod(radix[k] for k in block)
+                own = tuple(slice(None) if k in outside else v[k] for k in range(len(radix)))
+                received[device][rings[block].level(device, v)] += (ways - 1) * int(table[own].sum())
+                back = tuple(k for k in block if k in kept)
+                if back:
+                    level = rings[back].level(device, v)
+                    before = tuple(slice(None) if k in outside and k in kept else v[k] for k in range(len(radix)))
+                    after = tuple(
+                        slice(None) if (k in outside or k in back) and k in kept else v[k] for k in range(len(radix))
+                    )
+                    received[device][level] += int(table[after].sum()) - int(table[before].sum())
+                outside.update(block)
     return received
+
+
+class _Ring:
+    """The ring over the digits `block`: of every member the outermost level between it and the member before it."""
+
+    def __init__(self, step: Reduction, block: Sequence[int], hierarchy: tuple[int, ...]) -> None:
+        self._block = block
+        self._weights = [step.digits[k].stride * prod(hierarchy[step.digits[k].level + 1 :]) for k in block]
+        self._below = [prod(hierarchy[i + 1 :]) for i in range(len(hierarchy))]
+        ways = product(*(range(step.digits[k].prime) for k in block))
+        offsets = sorted(sum(v * w for v, w in zip(way, self._weights, strict=True)) for way in ways)
+        self._previous = dict(zip(offsets, (offsets[-1], *offsets), strict=False))
+
+    def level(self, device: int, values: tuple[int, ...]) -> int:
+        """`values`: of all digits of the step at `device`."""
+        mine = sum(values[k] * w for k, w in zip(self._block, self._weights, strict=True))
+        previous = device - mine + self._previous[mine]
+        return next(i for i, w in enumerate(self._below) if device // w != previous // w)
 
 
 def is_even(step: Reduction, group: tuple[int, ...]) -> bool:

@@ -6,7 +6,8 @@ them.
                                    `models.communication.pricing`)
 
 A reduce-scatter brings each member its part from every other member; an all-gather every other member's; an all-reduce
-is one of each, in parts as equal as they can be (`portion`).
+is one of each, in parts as equal as they can be (`portion`).  They are counted as a ring brings them, from the member
+before (the same where a group lies within one level).
 
 Values are combined in group order, so results do not depend on the scheduling of the threads.
 """
@@ -108,6 +109,11 @@ class VirtualTransport:
         """What carries the messages."""
         return "virtual"
 
+    @property
+    def merges(self) -> bool:
+        """See `Transport`."""
+        return False
+
     def account(self, label: str) -> None:
         """Book what follows under `label`."""
         self._label = label
@@ -121,6 +127,12 @@ class VirtualTransport:
         )
         for level in range(first, self._levels):
             book[level] += elements
+
+    def _count_ring(self, group: tuple[int, ...], source: int, elements: int) -> None:
+        """What is of `source` comes from the member before this one."""
+        if source != self._rank:
+            ring = sorted(group)
+            self._count(ring[ring.index(self._rank) - 1], elements)
 
     def _post(self, group: tuple[int, ...], payload: Payload) -> Callable[[], list[Payload]]:
         """Post, and how to collect."""
@@ -144,7 +156,7 @@ class VirtualTransport:
         for source, other in zip(group, everyone, strict=True):
             row = _array(other)[part]
             total = row if total is None else combine_arrays(self._xp, total, row, combine)
-            self._count(source, int(row.size))
+            self._count_ring(group, source, int(row.size))
         if total is None:
             raise TransportError("an empty group")
         return self._xp.array(total)  # type: ignore[no-any-return]
@@ -158,7 +170,7 @@ class VirtualTransport:
         if counts is not None and [int(other.size) for other in everyone] != list(counts):
             raise TransportError(f"rank {self._rank} expected {list(counts)} elements from {list(group)}")
         for source, other in zip(group, everyone, strict=True):
-            self._count(source, int(other.size))
+            self._count_ring(group, source, int(other.size))
         return self._xp.stack(everyone) if counts is None else self._xp.concatenate(everyone)  # type: ignore[no-any-return]
 
     def all_reduce(self, group: tuple[int, ...], array: Array, combine: Combine) -> Array:

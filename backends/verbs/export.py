@@ -36,7 +36,7 @@ from ...proofs.publishing.publisher import ENCODINGS, Encoded, Nearest, Opened, 
 from ...proofs.views.certificate import SubmeshCertificate
 from ..export.collective_programs import program_text
 from ..export.dtensor import export_dtensor
-from ..export.exported import Exported, Parts, parts_json, said_parts, said_whole
+from ..export.exported import Exported, Parts, parts_json, said_parts, said_whole, with_programs
 from ..export.flags import batch_of, left_to_settings, megatron_text
 from ..export.jax import export_jax
 from ..export.settings_files import FILES
@@ -196,6 +196,7 @@ def export_command(
         made = TARGETS[target](plan, identity, layouts_only, ())
     else:
         identity, made = found.identity, layouts_text(found, target, layouts_only)
+    made = with_programs(made, found.held.machine)
     write_file(output, made.text.encode())
     if as_json:
         about = {"plan": str(plan_file), "identity": identity, "target": target, "file": str(output)}

@@ -16,7 +16,7 @@ from ...proofs.plan.bundle import Plan
 from ..execution import comparison, conditioning
 from ..execution.array_files import read_inputs
 from ..execution.interpreter import RankError
-from ..execution.job import Options, build_program
+from ..execution.job import Options, build_program, machine_text
 from ..execution.launch import LaunchError, run_job
 from ..execution.provenance import made_up, of_run, rounds
 from ..execution.reference import random_inputs, run_graph
@@ -67,7 +67,8 @@ def run_placed(placed: Placed, asked: RunRequest, xp: ModuleType, fuse: bool, ov
         if asked.inputs is None
         else read_inputs(asked.inputs, model, None if stored else asked.dtype)
     )
-    options = Options(fuse, overlap, True, asked.library if asked.library == "torch" else xp.__name__, stored)
+    library = asked.library if asked.library == "torch" else xp.__name__
+    options = Options(fuse, overlap, True, library, stored, machine_text(plan.machine))
     program = build_program(plan.graph, plan.machine.hierarchy, plan.choices, options)
     try:
         with Watch(f"running on {asked.ranks} {'virtual' if asked.virtual else 'MPI'} ranks"):
@@ -126,7 +127,7 @@ def _json(
     plan: Plan, program: Program, asked: RunRequest, ran: _Ran, expected: Mapping[str, Array]
 ) -> dict[str, object]:
     """Bytes, collectives, times, losses and memory of the run."""
-    moved = bytes_by_collective(plan.graph, plan.machine.hierarchy, plan.choices)
+    moved = bytes_by_collective(plan.graph, plan.machine.hierarchy, plan.choices, plan.machine)
     levels, times = [level.name for level in plan.machine.levels], summary(ran.spans, asked.ranks)
     return {
         "bytes": {name: dict(zip(levels, values, strict=True)) for name, values in moved.items()},
@@ -147,7 +148,7 @@ def _json(
 def _lines(plan: Plan, program: Program, asked: RunRequest, ran: _Ran) -> Iterator[str]:
     """Bytes, collectives and times of the run."""
     levels = [level.name for level in plan.machine.levels]
-    for name, values in bytes_by_collective(plan.graph, plan.machine.hierarchy, plan.choices).items():
+    for name, values in bytes_by_collective(plan.graph, plan.machine.hierarchy, plan.choices, plan.machine).items():
         busiest = zip(values, levels, strict=True)
         yield f"{name:<36} " + ", ".join(f"{bytes_text(b)} into the busiest {level}" for b, level in busiest)
     calls = ", ".join(f"{n} {name}" for name, n in count(program).items())

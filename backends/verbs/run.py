@@ -284,8 +284,8 @@ def _check_ranks(devices: int, ranks: int) -> None:
 
 
 def _communication(plan: Plan, identity: str, as_json: bool) -> int:
-    rows = movement_table(plan.graph, plan.machine.hierarchy, plan.choices)
-    statistics = statistics_traffic(lower(plan.graph, plan.machine.hierarchy, plan.choices))
+    rows = movement_table(plan.graph, plan.machine.hierarchy, plan.choices, plan.machine)
+    statistics = statistics_traffic(lower(plan.graph, plan.machine.hierarchy, plan.choices, plan.machine))
     root = tuple(root_transfers(plan.graph, plan.machine, plan.choices))
     moved, bound = total(plan.graph, plan.machine.hierarchy, plan.choices)
     if as_json:

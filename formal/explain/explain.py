@@ -29,6 +29,7 @@ from ..selection.solve import Engine
 from .balance import balance_text, uneven
 from .deviation import Deviation, Neighbourhood, best_with, deviation, deviation_bounds, render_deviation, vertex_of
 from .parallelism import LevelParallelism, parallelism_of, render_parallelism
+from .reductions import ProgramRow, program_lines, program_rows
 from .stored_state import StoredState, render_stored_state, stored_state
 from .terms import PlanTerms
 
@@ -85,6 +86,7 @@ class Explanation:
     deviation: Deviation | None
     state: tuple[StoredState, ...] = ()
     scheme: tuple[LevelParallelism, ...] = ()
+    programs: tuple[ProgramRow, ...] = ()
 
     def __str__(self) -> str:
         return render_explanation(self)
@@ -130,6 +132,7 @@ class Explanation:
                 for u in (uneven(self.planning, self.choices) if self.only is None else ())
             ],
             "worth": [{"error": str(w.error), "within": str(w.ratio)} for w in self.worth],
+            **({"collectives": [r.to_json() for r in self.programs]} if self.programs else {}),
             "deviation": None if self.deviation is None else self.deviation.to_json(),
         }
 
@@ -191,6 +194,7 @@ def explain(
         changed,
         stored_state(planning, choices) if only is None else (),
         parallelism_of(planning, choices) if only is None else (),
+        program_rows(planning, choices) if only is None else (),
     )
 
 
@@ -253,6 +257,7 @@ def render_explanation(e: Explanation, width: int = 190, color: bool = False) ->
         lines.append(e.parallelism())
     if e.state:
         lines += ["", render_stored_state(e.state, width, color)]
+    lines += program_lines(e.planning, e.programs)
     if e.deviation is not None:
         lines += ["", render_deviation(e.deviation, problem, width=width, color=color)]
     return join_lines(lines)

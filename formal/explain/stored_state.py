@@ -129,7 +129,7 @@ class _View:
         choices = planning.choices(x)
         self.placements, self.copies = dict(choices.operators), dict(choices.copies)
         self.moved: dict[str, list[Communication]] = {}
-        for m in communications(planning.graph, self.hierarchy, choices):
+        for m in communications(planning.graph, self.hierarchy, choices, planning.machine):
             self.moved.setdefault(m.tensor, []).append(m)
         self.following = dict(self.graph.state)
         self.writer, self.readers = self.graph.writer(), self.graph.readers()

@@ -21,6 +21,7 @@ import numpy as np
 
 from ...models.communication.choices import single
 from ...models.communication.pricing import PairLoads, pair_loads, reduction_loads
+from ...models.communication.reduction_programs import chooser_of
 from ...models.communication.resharding import derive
 from ...models.cost import cost
 from ...models.cost.forms import operator_form
@@ -86,7 +87,7 @@ class PlanTerms:
     """Names and parts of a planning problem.  Equal structures are computed once."""
 
     planning: Planning
-    _edges: dict[tuple[int, int, int, int, int], tuple[EdgeParts, PairLoads]] = field(default_factory=dict)
+    _edges: dict[tuple[object, ...], tuple[EdgeParts, PairLoads]] = field(default_factory=dict)
     _moved: dict[tuple[int, int, int, int], str] = field(default_factory=dict)
     _operators: dict[tuple[int, int, Machine], int] = field(default_factory=dict)
 
@@ -147,29 +148,31 @@ class PlanTerms:
 
     def edge_parts(self, e: int, x: tuple[int, ...]) -> EdgeParts:
         """Loads and time of an edge under the solution `x`."""
-        return self._edge(e, x)[0]
+        return self._edge(e, x, self.planning.machine)[0]
 
     def priced_edge(self, e: int, x: tuple[int, ...]) -> tuple[EdgeParts, PairLoads]:
         """`edge_parts`, and what a machine's links and measured forms price (1 x 1)."""
-        return self._edge(e, x)
+        return self._edge(e, x, self.planning.machine)
 
-    def _edge(self, e: int, x: tuple[int, ...]) -> tuple[EdgeParts, PairLoads]:
+    def _edge(self, e: int, x: tuple[int, ...], chosen_on: Machine) -> tuple[EdgeParts, PairLoads]:
         planning = self.planning
         r = planning.routes[e]
         a, b = r.layouts
         ia, ib = int(a.of_choice[x[r.source]]), int(b.of_choice[x[r.target]])
         size = planning.graph.tensor(r.tensor).element_bytes
-        key = (id(a), ia, id(b), ib, size)
+        chooser = chooser_of(chosen_on, size)
+        key = (id(a), ia, id(b), ib, size, chooser)
         if key not in self._edges:
             one_a, one_b = only(a, ia), only(b, ib)
             every = range(len(planning.machine.levels))
-            pair = pair_loads(one_a, one_b, every)
+            pair = pair_loads(one_a, one_b, every, chooser)
             total = int(cost.edge_times(pair, size, planning.machine, self.unit)[0, 0])
             summing = 0
             digits = one_a.signatures[0]
             if digits:
                 inside = np.array([[fetch_is_empty(one_a, one_b)]])
-                loads = reduction_loads(digits, one_b, inside, one_a.volumes(), one_b.volumes(), measured=every)
+                ends = (one_a.volumes(), one_b.volumes())
+                loads = reduction_loads(digits, one_b, inside, *ends, measured=every, chooser=chooser)
                 summing = int(cost.edge_times(loads, size, planning.machine, self.unit)[0, 0])
             numbers = tuple(int(n[0, 0]) for n in pair.loads), tuple(int(n[0, 0]) for n in pair.phases)
             self._edges[key] = EdgeParts(*numbers, summing, total - summing, size), pair
@@ -196,7 +199,7 @@ class PlanTerms:
         total = sum(self.operator_at(v, x[v], machine) for v in self.planning.operators.values())
         times: dict[int, int] = {}
         for e in range(len(self.planning.routes)):
-            parts, pair = self._edge(e, x)
+            parts, pair = self._edge(e, x, machine)
             if id(pair) not in times:
                 times[id(pair)] = int(cost.edge_times(pair, parts.element_bytes, machine, self.unit)[0, 0])
             total += times[id(pair)]

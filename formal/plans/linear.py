@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ...models.communication.choices import Choices, single
-from ...models.cost.cost import operator_costs, statistics_terms
+from ...models.communication.reduction_programs import chooser_of
+from ...models.cost.cost import STATISTIC_BYTES, operator_costs, statistics_terms
 from ...models.cost.forms import OperatorForm, operator_form
 from ...models.layout.placement import Placement
 from ...models.machine.machine import Machine
@@ -122,7 +123,8 @@ class Forms:
         pieces: list[Linear] = [((f"{device}.bandwidth", Fraction(moved)),)] if moved else []
         pieces += [((f"{device}.peaks.{form.computed_in}", Fraction(flops)),)] if flops else []
         added: dict[str, Fraction] = {f"{device}.launch": Fraction(form.launches)}
-        terms = statistics_terms(form.spec, form.over, tables, self._unit, Fraction(1))
+        chooser = chooser_of(machine, STATISTIC_BYTES)
+        terms = statistics_terms(form.spec, form.over, tables, self._unit, Fraction(1), chooser)
         names = [f"level.{x.name}.{part}" for x in machine.levels for part in ("bandwidth", "latency")]
         for name, (weight, amount) in zip(names, terms, strict=False):
             if count := weight * int(amount[0]):

@@ -157,10 +157,10 @@ def communication(graph: Graph, machine: Machine, choices: Choices) -> tuple[Mov
     """Totals of every resharding the choices cause, in execution order."""
     known: dict[int, tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
     out = []
-    for m in communications(graph, machine.hierarchy, choices):
+    for m in communications(graph, machine.hierarchy, choices, machine):
         if id(m.plan) not in known:
             found = analyse(
-                m.plan.source, m.plan.target
+                m.plan.source, m.plan.target, m.plan.chooser
             )  # its steps, a million between a thousand devices, are not needed for that
             known[id(m.plan)] = (found.collective, found.loads, found.phases)
         out.append(Moved(m.tensor, m.writer, m.reader, m.position, *known[id(m.plan)]))

@@ -30,7 +30,7 @@ PLAN: Final = Combinations(
     (
         *("machine", "train", "loss", "recompute", "batch", "precision", "micro_batch", "attention", "compare"),
         *("operators", "expert_loads", "memory", "space_name", "vocabulary", "engine", "effort", "time_limit"),
-        *("work_limit", "gap", "threads"),
+        *("collectives", "work_limit", "gap", "threads"),
         *("explain_cost", "strategy", "pipeline", "interleave", "without", "overlap", "views", "joint", "best"),
         *_REWRITES,
         *OUTPUT,
@@ -80,6 +80,7 @@ PLAN: Final = Combinations(
         Apart("overlap", ("engine", "threads"), "it is searched natively, with one thread"),
         Apart("overlap", ("explain_cost",), "it prints reshardings; costs of operators are those without it"),
         Apart("views", ("micro_batch",), "branches take the batch whole, without micro-batches"),
+        Apart("views", ("collectives",), "submeshes are priced level by level"),
         Apart("views", _VOCABULARY, "no vocabulary says parts of the machine"),
         Apart("views", ("engine",), "views are searched natively"),
         Apart("views", ("explain_cost",), "it prints branches; costs of operators are those of a plan without it"),

@@ -1,6 +1,6 @@
-"""The verb `plan`: a model on a machine, planned, checked and written.  The status that is printed
-is the checker's,
-handed back by `publish`.
+"""The verb `plan`: a model on a machine, planned, checked and written.
+
+The status that is printed is the checker's, handed back by `publish`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from ...models.layout.placement import VOCABULARIES, space
-from ...models.machine.machine import load_machine
+from ...models.machine.machine import Collectives, load_machine
 from ...models.machine.shared_links import with_shared_links
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.sources.compared import load_compared, with_notes
@@ -65,6 +65,7 @@ from .pipelined import plan_pipeline
 from .portfolio import plan_portfolio
 from .results import asked_json, asked_lines, document, outcome, sentence
 from .search_options import (
+    collectives_option,
     effort_option,
     engine_option,
     gap_option,
@@ -96,6 +97,7 @@ class PlanOptions:
     compare: bool
     operators: tuple[Path, ...]
     memory: int | None
+    collectives: Collectives | None
     space_name: str | None
     vocabulary: str | None
     engine: Engine
@@ -132,7 +134,7 @@ class PlanOptions:
             operators=self.operators,
         )
         graph = with_notes(graph, found, notes, self.expert_loads)
-        machine, shared = with_shared_links(load_machine(self.machine))
+        machine, shared = with_shared_links(load_machine(self.machine), self.collectives)
         notes.extend(shared)
         if self.micro_batch != "1":
             names = sorted({use.name for use in graph.specified})
@@ -212,6 +214,7 @@ class PlanOptions:
 @compare_option
 @operator_option
 @click.option("--memory", type=MEMORY, help="Memory limit per device, such as 80GiB.")
+@collectives_option
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
 @click.option(
     "--vocabulary",

@@ -12,6 +12,7 @@ from typing import Final, get_args
 import click
 
 from ...models.joint.rules import MOST_NODES, MOST_ROUNDS, NODES_ASKED, ROUNDS
+from ...models.machine.machine import Collectives
 from ...models.terminal.console import BEGUN, say
 from ...models.terminal.options import SECONDS, SHARE, STEPS, THREADS, Command
 from ..plans.effort import EffortName, effort_of
@@ -34,6 +35,14 @@ engine_option = click.option(
     default="native",
     show_default=True,
     help="Who looks for the solution; the proof is native. What was asked and answered is printed.",
+)
+
+collectives_option = click.option(
+    "--collectives",
+    type=click.Choice(Collectives, case_sensitive=False),
+    help="Programs of reductions: level by level (hierarchical), one collective each (library), or for every reduction "
+    "the cheapest of one collective per block of neighbouring levels (synthesised). Default: what the machine file "
+    "says, or hierarchical.",
 )
 
 alone_option = click.option(

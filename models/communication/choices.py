@@ -17,9 +17,11 @@ import numpy as np
 from ..layout.classes import axis_orders, copy_key, operator_key
 from ..layout.layout import AxisTables, Layout, axis_tables, operand_layout
 from ..layout.placement import Placement
+from ..machine.machine import Machine
 from ..program.graph import Graph, Role
 from ..program.index import Access, Affine, Axis
 from ..program.operators import Operator
+from .reduction_programs import Chooser, chooser_of
 from .resharding import CommunicationPlan, derive
 
 
@@ -178,25 +180,32 @@ class _Derivations:
     def __init__(self) -> None:
         self.known: dict[tuple[object, ...], CommunicationPlan] = {}
 
-    def derive(self, a: Layout, b: Layout) -> CommunicationPlan:
-        key = tuple((x.hierarchy, x.shape, x.boxes.tobytes(), x.open, x.combine, x.coupled) for x in (a, b))
+    def derive(self, a: Layout, b: Layout, chooser: Chooser | None) -> CommunicationPlan:
+        key = (chooser, *((x.hierarchy, x.shape, x.boxes.tobytes(), x.open, x.combine, x.coupled) for x in (a, b)))
         if key not in self.known:
-            self.known[key] = derive(a, b)
+            self.known[key] = derive(a, b, chooser)
         return self.known[key]
 
 
-def communications(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> Iterator[Communication]:
-    """Every resharding, in execution order: when a tensor is written, first to its copy, then to its readers."""
+def communications(
+    graph: Graph, hierarchy: tuple[int, ...], choices: Choices, machine: Machine | None = None
+) -> Iterator[Communication]:
+    """Every resharding, in execution order: when a tensor is written, first to its copy, then to its readers.
+    `machine`: whose programs reductions take; None: level by level.
+    """
     check_choices(graph, hierarchy, choices)
     placements, copies = dict(choices.operators), dict(choices.copies)
     readers, places = graph.readers(), resting_places(graph)
     shared = _Derivations()
 
+    def chooser(tensor: str) -> Chooser | None:
+        return chooser_of(machine, graph.tensor(tensor).element_bytes)
+
     def deliver(tensor: str, writer: str | None, source: Layout) -> Iterator[Communication]:
         for i, j in readers[tensor]:
             op = graph.operators[i]
             target = input_layout(op, j, graph, placements[op.name], hierarchy)
-            yield Communication(tensor, writer, op.name, j, shared.derive(source, target))
+            yield Communication(tensor, writer, op.name, j, shared.derive(source, target, chooser(tensor)))
 
     for t in graph.tensors:
         if t.role is not Role.VALUE and t.name in copies:
@@ -206,7 +215,7 @@ def communications(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -
         source = output_layout(op, graph, placements[op.name], hierarchy)
         if name in places:
             target = copy_layout(name, graph, copies[places[name]], hierarchy)
-            yield Communication(name, op.name, None, 0, shared.derive(source, target))
+            yield Communication(name, op.name, None, 0, shared.derive(source, target, chooser(name)))
             yield from deliver(name, None, target)
         else:
             yield from deliver(name, op.name, source)

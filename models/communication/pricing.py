@@ -13,6 +13,7 @@ unions over its devices; every level-i subtree hangs on one link, which must car
      subtree t = max_d |B_d| if inside else max_d |A_d|;  q = ceil(t / prod_j r_j);  n := q prod_j g_j
      reduce-scatter, level j = last .. 0, if g_j > 1:   n := n / g_j,  load_i += w_i (g_j - 1) n  for i >= j
      all-gather,     level j = 0 .. last, if r_j > 1:   load_i += w_i (r_j - 1) n for i >= j,  n := n r_j
+     an all-reduce, or its parts, over several levels at once instead: `reduction_programs`, where the machine says so
      q is the largest part: where parts are unequal less is sent (`backends.transport.received`), and this is an upper
      bound
 (L3) a partial tensor that is not inside is reduced to A without its open digits, then fetched: the loads of (L2), then
@@ -48,6 +49,7 @@ from ..layout.layout import LayoutSet, OpenDigit, OpenDigits
 from ..problem.rows import distinct_rows
 from ..problem.selection_problem import Ints, ProblemError
 from .collective_steps import Step, fetch_steps, reduction_steps
+from .reduction_programs import Chooser, chosen_loads
 
 _INT64_SAFE = 1 << 62
 """Loads stay below this, so that int64 cannot wrap."""
@@ -84,15 +86,15 @@ def subtrees(hierarchy: tuple[int, ...], level: int) -> int:
     return prod(hierarchy[: level + 1])
 
 
-def pair_loads(a: LayoutSet, b: LayoutSet, measured: Sequence[int] = ()) -> PairLoads:
+def pair_loads(a: LayoutSet, b: LayoutSet, measured: Sequence[int] = (), chooser: Chooser | None = None) -> PairLoads:
     """Loads and phases of every resharding from a layout of `a` to a layout of `b` (closed); the collectives of the
-    levels `measured`.
+    levels `measured`.  `chooser`: of the programs of reductions.
     """
     levels, shape = len(a.hierarchy), (len(a), len(b))
     loads = tuple(np.zeros(shape, dtype=np.int64) for _ in range(levels))
     phases = tuple(np.zeros(shape, dtype=np.int64) for _ in range(levels))
     steps: list[Step] = []
-    for rows, found in pair_blocks(a, b, measured, max(1, prod(shape))):
+    for rows, found in pair_blocks(a, b, measured, max(1, prod(shape)), chooser):
         for i in range(levels):
             loads[i][rows], phases[i][rows] = found.loads[i], found.phases[i]
         steps += [replace(step, rows=rows) for step in found.steps]
@@ -100,7 +102,11 @@ def pair_loads(a: LayoutSet, b: LayoutSet, measured: Sequence[int] = ()) -> Pair
 
 
 def pair_blocks(
-    a: LayoutSet, b: LayoutSet, measured: Sequence[int] = (), entries: int = _BLOCK
+    a: LayoutSet,
+    b: LayoutSet,
+    measured: Sequence[int] = (),
+    entries: int = _BLOCK,
+    chooser: Chooser | None = None,
 ) -> Iterator[tuple[Ints, PairLoads]]:
     """`pair_loads` in blocks of some `entries`: numbers of layouts of `a`, which share their open digits, and what
     holds for them.
@@ -122,7 +128,7 @@ def pair_blocks(
             if measured:
                 steps += fetch_steps([f.copy() for f in loads], volume_a[rows], volume_b, a.hierarchy, measured)
             if digits:
-                found = reduction_loads(digits, b, inside, volume_a[rows], volume_b, changes, measured)
+                found = reduction_loads(digits, b, inside, volume_a[rows], volume_b, changes, measured, chooser)
                 steps += found.steps
                 for i in range(len(loads)):
                     loads[i] += found.loads[i]
@@ -138,13 +144,14 @@ def reduction_loads(
     volume_b: Ints,
     changes: Mapping[OpenDigit, Flags] | None = None,
     measured: Sequence[int] = (),
+    chooser: Chooser | None = None,
 ) -> PairLoads:
     """(L2) for the rows that share the open `digits`: loads and phases per level, each of shape `inside.shape`.
 
     `changes`: `changes_along` of every digit, where that is known.
     """
     hierarchy = b.hierarchy
-    levels, devices = len(hierarchy), prod(hierarchy)
+    levels = len(hierarchy)
     varies = np.stack([changes_along(b, d) if changes is None else changes[d] for d in digits], axis=1)
     size = np.where(inside, volume_b[None, :], volume_a[:, None])
     g = [prod(d.prime for d in digits if d.level == j) for j in range(levels)]
@@ -156,22 +163,8 @@ def reduction_loads(
                 kept *= np.where(inside & varies[None, :, k], 1, d.prime)
         r.append(kept)
     q = -(-size // np.prod(np.stack(r), axis=0))
-    loads = [np.zeros(inside.shape, dtype=np.int64) for _ in range(levels)]
-    phases = [np.zeros(inside.shape, dtype=np.int64) for _ in range(levels)]
-    below = [devices // subtrees(hierarchy, i) for i in range(levels)]
     check_reduction(int(q.max(initial=0)) * prod(g), hierarchy)
-    n = q * prod(g)
-    for j in reversed(range(levels)):
-        if g[j] > 1:
-            n //= g[j]
-            for i in range(j, levels):
-                loads[i] += below[i] * (g[j] - 1) * n
-            phases[j] += n > 0
-    for j in range(levels):
-        for i in range(j, levels):
-            loads[i] += below[i] * (r[j] - 1) * n
-        phases[j] += (r[j] > 1) & (n > 0)
-        n = n * r[j]
+    loads, phases, _ = chosen_loads(chooser, hierarchy, g, r, q)
     steps = reduction_steps(q, g, r, hierarchy, measured) if measured else []
     return PairLoads(tuple(loads), tuple(phases), tuple(steps))
 

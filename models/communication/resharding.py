@@ -19,7 +19,7 @@ Source: thesis on automatic partitioning of array programs, chapters 4 and 5.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -30,6 +30,7 @@ from ..layout.layout import Layout, LayoutSet, OpenDigit, OpenDigits
 from ..program.index import Combine
 from .exchange import exchanges
 from .pricing import pair_loads, subtrees
+from .reduction_programs import Chooser, Starts, blocks_of, chosen_program, program_loads
 from .transfers import Box, Exchange, crossing
 
 
@@ -41,6 +42,7 @@ class Reduction:
     `boxes[d]` (its tile after scattering); members that agree in the scattered digits want the same tile.
     `padded`: elements of the largest tile, padded to a multiple of the product of the replicated primes: what is
     priced.  Where tiles are unequal or cannot be cut into equal parts, less is sent: `backends.transport.received`.
+    `starts`: its program, () for level by level (`reduction_programs`).
     """
 
     combine: Combine
@@ -48,6 +50,21 @@ class Reduction:
     scattered: tuple[bool, ...]
     tiles: tuple[Box, ...]
     padded: int
+    starts: Starts = ()
+
+    def members(self, levels: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """g_j and r_j of every level: members of a group, and how many of them want the same tile."""
+        pairs = list(zip(self.digits, self.scattered, strict=True))
+        opened = (prod(d.prime for d in self.digits if d.level == j) for j in range(levels))
+        kept = (prod(d.prime for d, s in pairs if d.level == j and not s) for j in range(levels))
+        return tuple(opened), tuple(kept)
+
+    def blocks(self, levels: int) -> tuple[tuple[int, ...], ...]:
+        """Numbers of the digits of every block of the program that has some, outermost block first."""
+        found = (
+            tuple(k for k, d in enumerate(self.digits) if d.level in block) for block in blocks_of(self.starts, levels)
+        )
+        return tuple(block for block in found if block)
 
     def groups(self, hierarchy: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Groups of devices; members in mixed-radix order of the digits, first digit most significant."""
@@ -73,6 +90,7 @@ class CommunicationPlan:
     source: Layout
     target: Layout
     steps: tuple[Step, ...]
+    chooser: Chooser | None = None
 
     def loads(self) -> tuple[int, ...]:
         """Largest number of elements that enter a subtree through its link, per level, summed over the steps' phases.
@@ -101,10 +119,8 @@ class CommunicationPlan:
         crossed: set[int] = set()
         for step in self.steps:
             if isinstance(step, Reduction):
-                for level in range(len(hierarchy)):
-                    here = [(d, s) for d, s in zip(step.digits, step.scattered, strict=True) if d.level == level]
-                    count[level] += bool(here) and step.padded > 0
-                    count[level] += any(not s for _, s in here) and step.padded > 0
+                for level, phases in enumerate(_program(step, hierarchy)[1]):
+                    count[level] += phases
             else:
                 first = int(
                     crossing(step.transfers.sources, step.transfers.targets, hierarchy).min(initial=len(hierarchy))
@@ -130,31 +146,24 @@ def digit_value(device: int, d: OpenDigit, hierarchy: tuple[int, ...]) -> int:
 
 def reduction_load(step: Reduction, hierarchy: tuple[int, ...]) -> tuple[int, ...]:
     """(L2): elements entering a subtree through its link, per level."""
-    levels, devices = len(hierarchy), prod(hierarchy)
-    g = [prod(d.prime for d in step.digits if d.level == j) for j in range(levels)]
-    r = [
-        prod(d.prime for d, s in zip(step.digits, step.scattered, strict=True) if d.level == j and not s)
-        for j in range(levels)
-    ]
-    below = [devices // subtrees(hierarchy, i) for i in range(levels)]
-    loads = [0] * levels
-    n = step.padded // prod(r) * prod(g)
-    for j in reversed(range(levels)):
-        n //= g[j]
-        for i in range(j, levels):
-            loads[i] += below[i] * (g[j] - 1) * n
-    for j in range(levels):
-        for i in range(j, levels):
-            loads[i] += below[i] * (r[j] - 1) * n
-        n *= r[j]
-    return tuple(loads)
+    return _program(step, hierarchy)[0]
 
 
-def derive(source: Layout, target: Layout) -> CommunicationPlan:
-    """The steps from `source` to `target` (closed).  Raises ValueError if the target is partial or shapes differ."""
+def _program(step: Reduction, hierarchy: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Loads and phases of the step's program."""
+    opened, kept = step.members(len(hierarchy))
+    part = np.array([step.padded // prod(kept)], dtype=object)  # of any size
+    loads, phases = program_loads(step.starts, hierarchy, opened, kept, part)
+    return tuple(int(n[0]) for n in loads), tuple(int(n[0]) for n in phases)
+
+
+def derive(source: Layout, target: Layout, chooser: Chooser | None = None) -> CommunicationPlan:
+    """The steps from `source` to `target` (closed); `chooser`: of the program of the reduction.  Raises ValueError if
+    the target is partial or shapes differ.
+    """
     if target.open or source.shape != target.shape or source.hierarchy != target.hierarchy:
         raise ValueError("the target must be a closed layout of the same tensor on the same machine")
-    return _Derived(source, target)
+    return _Derived(source, target, None, chooser)
 
 
 class _Derived(CommunicationPlan):
@@ -162,8 +171,10 @@ class _Derived(CommunicationPlan):
     transfers.
     """
 
-    def __init__(self, source: Layout, target: Layout, steps: tuple[Step, ...] | None = None) -> None:
-        super().__init__(source, target, steps or ())
+    def __init__(
+        self, source: Layout, target: Layout, steps: tuple[Step, ...] | None = None, chooser: Chooser | None = None
+    ) -> None:
+        super().__init__(source, target, steps or (), chooser)
         if steps is None:
             del self.__dict__["steps"]
 
@@ -173,7 +184,7 @@ class _Derived(CommunicationPlan):
         inside = bool(is_inside(self.target, self.source).all())
         steps: list[Step] = []
         if self.source.open:
-            steps.append(_reduction(self.source, self.target, inside))
+            steps.append(_reduction(self.source, self.target, inside, self.chooser))
         if not inside:
             steps.extend(exchanges(self.source, self.target))
         return tuple(steps)
@@ -208,14 +219,21 @@ def scattered_digits(source: Layout, target: Layout, inside: bool) -> tuple[bool
     return tuple(inside and varies(d) for d in source.open)
 
 
-def _reduction(source: Layout, target: Layout, inside: bool) -> Reduction:
+def _reduction(source: Layout, target: Layout, inside: bool, chooser: Chooser | None) -> Reduction:
     tiles = tuple(_boxes(target if inside else source))
     scattered = scattered_digits(source, target, inside)
     kept = prod(d.prime for d, s in zip(source.open, scattered, strict=True) if not s)
     largest = int((target if inside else source).volumes().max())
     if source.combine is None:
         raise ValueError("a partial layout needs a combine function")
-    return Reduction(source.combine, source.open, scattered, tiles, -(-largest // kept) * kept)
+    step = Reduction(source.combine, source.open, scattered, tiles, -(-largest // kept) * kept)
+    return with_program(step, source.hierarchy, chooser)
+
+
+def with_program(step: Reduction, hierarchy: tuple[int, ...], chooser: Chooser | None) -> Reduction:
+    """The step with the program that it takes."""
+    opened, kept = step.members(len(hierarchy))
+    return replace(step, starts=chosen_program(chooser, hierarchy, opened, kept, step.padded // prod(kept)))
 
 
 @dataclass(frozen=True)
@@ -229,7 +247,7 @@ class Analysis:
     phases: tuple[int, ...]
 
 
-def analyse(source: Layout, target: Layout) -> Analysis:
+def analyse(source: Layout, target: Layout, chooser: Chooser | None = None) -> Analysis:
     """Class and totals of a resharding from interval tables alone: the closed forms (L1) to (L4) of
     `models.communication.pricing`.
     """
@@ -238,7 +256,7 @@ def analyse(source: Layout, target: Layout) -> Analysis:
         nothing = (0,) * len(source.hierarchy)
         return Analysis("none", nothing, nothing)
     names = [_reduction_name(scattered_digits(source, target, inside))] if source.open else []
-    prices = pair_loads(_alone(source), _alone(target))
+    prices = pair_loads(_alone(source), _alone(target), (), chooser)
     if not inside:
         names.append(_exchange_name(source, target))
     return Analysis(

@@ -16,6 +16,9 @@ its identity.
     links-by-bandwidth(level ..)       levels of two or more children without measured forms: bandwidth and latency
     roofline-work(n: op ..)            operators with arithmetic that no measured form of products or attention
                                        prices
+    collective-programs(library)       reductions are one collective each, whatever levels it spans
+    collective-programs(synthesised)   reductions take the cheapest of one collective per block of neighbouring levels,
+                                       each in a ring: correct as the checker says, cheapest of these programs alone
     unsplit-axes(n: op.axis ..)        axes longer than 1 that the graph says are never split: the space has no
                                        placement that does
 
@@ -29,7 +32,7 @@ from typing import Final
 
 from ..layout.classes import axis_orders
 from ..layout.placement import Space
-from ..machine.machine import Machine
+from ..machine.machine import Collectives, Machine
 from ..program.attention import band
 from ..program.graph import Graph
 from ..program.operators import NodeKind
@@ -55,6 +58,8 @@ def flags(graph: Graph, machine: Machine, where: Space, memory_limit: int | None
         found.add("one-step-redistribution")
     if machine.resources:
         found.add(f"unpriced-resources({_named([r.name for r in machine.resources])})")
+    if machine.collectives is not Collectives.HIERARCHICAL:
+        found.add(f"collective-programs({machine.collectives.value})")
     banded = [op.name for op in graph.operators if op.kind is NodeKind.ATTENTION and band(op) is not None]
     if banded:
         found.add(f"contiguous-queries({len(banded)}: {_named(banded)})")

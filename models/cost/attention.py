@@ -22,11 +22,11 @@ from ..layout.layout import AxisTables
 from ..layout.volumes import device_volumes
 from ..machine.measured import AttentionForm
 from ..machine.parts import DeviceClass
+from ..problem.exact import ceil_sum
 from ..problem.rows import distinct_rows
 from ..problem.selection_problem import Ints
 from ..program.attention import FORWARD
 from ..program.operators import NodeKind
-from .exact import ceil_sum
 from .forms import OperatorForm
 
 

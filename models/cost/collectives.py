@@ -16,8 +16,8 @@ import numpy as np
 from ..communication.collective_steps import Step
 from ..machine.machine import Machine
 from ..machine.measured import COLLECTIVES, CollectiveForm
+from ..problem.exact import SAFE, ceil_sum
 from ..problem.selection_problem import Ints, TooFine
-from .exact import SAFE, ceil_sum
 
 
 def measured_levels(machine: Machine) -> tuple[int, ...]:

@@ -39,10 +39,12 @@ import numpy as np
 
 from ..communication.collective_steps import Step, reduction_steps
 from ..communication.pricing import PairLoads, check_reduction
-from ..layout.layout import AxisTables, OpenDigits, intervals, prime_digits, strides, subtrees_below
+from ..communication.reduction_programs import Chooser, chooser_of, chosen_loads
+from ..layout.layout import AxisTables, OpenDigits, intervals, prime_digits, strides
 from ..layout.volumes import device_volumes
 from ..machine.machine import DeviceClass, Machine
 from ..machine.measured import ProductForm
+from ..problem.exact import ceil_sum
 from ..problem.rows import distinct_rows
 from ..problem.selection_problem import Ints
 from ..program.attention import Band
@@ -50,7 +52,6 @@ from ..program.attention_pairs import count
 from ..program.operators import Function, NodeKind, Operator
 from .attention import AttentionBoxes, attention_boxes
 from .collectives import measured_levels, step_times
-from .exact import ceil_sum
 from .forms import OperatorForm
 from .products import product_axes, product_times, result_times
 
@@ -145,7 +146,8 @@ def operator_costs(form: OperatorForm, tables: AxisTables, machine: Machine, uni
     products = _Products(form, tables, moved, some.size) if any(c.products for c in machine.classes) else None
     attention = attention_boxes(form, tables, points, moved) if any(c.attentions for c in machine.classes) else None
     forms = _Forms(measured, products, attention)
-    extra = statistics_terms(form.spec, form.over, tables, machine, unit)
+    chooser = chooser_of(machine, STATISTIC_BYTES)
+    extra = statistics_terms(form.spec, form.over, tables, machine, unit, chooser)
     dtype = form.computed_in
     classes = [(device, np.flatnonzero(np.isin(some, ranks))) for device, ranks in _ranks(machine)]
     by_formula = _slowest(classes, dtype, work, moved, forms, [], unit, form.launches)
@@ -315,29 +317,21 @@ def measured_times(form: OperatorForm, tables: AxisTables, machine: Machine, dev
 
 
 def statistics_terms(
-    spec: Function, over_axes: Sequence[str], tables: AxisTables, machine: Machine, unit: Fraction = UNIT
+    spec: Function,
+    over_axes: Sequence[str],
+    tables: AxisTables,
+    machine: Machine,
+    unit: Fraction = UNIT,
+    chooser: Chooser | None = None,
 ) -> list[tuple[Fraction, Ints]]:
     """Terms of `ceil_sum` for the all-reduces of an operator's statistics over some axes; empty if it has none.  Levels
-    with measured forms have no term: `statistics_steps`.
+    with measured forms have no term: `statistics_steps`.  `chooser`: of their programs.
     """
     if not spec.statistics:
         return []
-    q, g = _statistics(over_axes, tables)
-    hierarchy, count = tables.hierarchy, len(spec.statistics)
-    n = q * g.prod(axis=1)
-    loads = [np.zeros_like(n) for _ in hierarchy]
-    phases = [np.zeros_like(n) for _ in hierarchy]
-    below = subtrees_below(hierarchy)
-    for j in reversed(range(len(hierarchy))):
-        n = n // g[:, j]
-        for i in range(j, len(hierarchy)):
-            loads[i] += below[i] * (g[:, j] - 1) * n
-        phases[j] += (g[:, j] > 1) & (n > 0)
-    for j in range(len(hierarchy)):
-        for i in range(j, len(hierarchy)):
-            loads[i] += below[i] * (g[:, j] - 1) * n
-        phases[j] += (g[:, j] > 1) & (n > 0)
-        n = n * g[:, j]
+    q, g = shared_statistics(over_axes, tables)
+    each, count = [g[:, j] for j in range(g.shape[1])], len(spec.statistics)
+    loads, phases, _ = chosen_loads(chooser, tables.hierarchy, each, each, q)
     terms: list[tuple[Fraction, Ints]] = []
     for level, load, phase in zip(machine.levels, loads, phases, strict=True):
         if not level.collectives:
@@ -350,12 +344,12 @@ def statistics_steps(spec: Function, over_axes: Sequence[str], tables: AxisTable
     """Collectives at `levels` of the all-reduce of one statistic; empty if the operator has none."""
     if not spec.statistics or not levels:
         return []
-    q, g = _statistics(over_axes, tables)
+    q, g = shared_statistics(over_axes, tables)
     each = [g[:, j] for j in range(g.shape[1])]
     return reduction_steps(q, each, each, tables.hierarchy, levels)
 
 
-def _statistics(over_axes: Sequence[str], tables: AxisTables) -> tuple[Ints, Ints]:
+def shared_statistics(over_axes: Sequence[str], tables: AxisTables) -> tuple[Ints, Ints]:
     """Elements of one part of a statistic, and per level how many devices share it, per placement."""
     over = [i for i, a in enumerate(tables.axes) if a.name in over_axes]
     rest = [i for i, a in enumerate(tables.axes) if a.name not in over_axes]

@@ -19,9 +19,9 @@ from fractions import Fraction
 import numpy as np
 
 from ..machine.measured import DEPTH, SPLITS, ProductForm
+from ..problem.exact import ceil_sum
 from ..problem.selection_problem import Ints
 from ..program import fused
-from .exact import ceil_sum
 from .forms import OperatorForm
 
 LARGE = 128

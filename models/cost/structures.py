@@ -15,6 +15,7 @@ from fractions import Fraction
 import numpy as np
 
 from ..communication.pricing import pair_blocks
+from ..communication.reduction_programs import chooser_of
 from ..layout.classes import copy_key, operator_key
 from ..layout.layout import AxisTables, LayoutSet, axis_tables, layout_set
 from ..layout.placement import Space, matrices
@@ -116,7 +117,8 @@ class Structures:
     def _priced(self, a: LayoutSet, b: LayoutSet, element_bytes: int) -> Ints:
         times = np.empty((len(a), len(b)), dtype=np.int64)
         most = 0
-        for rows, loads in pair_blocks(a, b, self._measured):
+        chooser = chooser_of(self.machine, element_bytes)
+        for rows, loads in pair_blocks(a, b, self._measured, chooser=chooser):
             try:
                 times[rows] = cost.edge_times(loads, element_bytes, self.machine, self.unit)
             except TooFine as error:  # the unit follows from the largest time of all

@@ -17,6 +17,7 @@ no float enters.
     links and peaks (`measured`)
     [sources]  "level.nodes.bandwidth" = "where the number comes from"
     [bars]?    "level.nodes.bandwidth" = "10 %"               how far it may be off: from value / 1.1 to value x 1.1
+    collectives?  hierarchical, library or synthesised        which programs reductions take (`parts.Collectives`)
 
 Several device classes describe a mixed machine: each but one names its `blocks`, children of the outermost level, the
 last one has the rest.  An operator takes the time of its slowest device.  A source may cover a whole table
@@ -46,12 +47,24 @@ from typing import Final
 from ..files.json_text import JsonError, parse_json
 from ..text import did_you_mean
 from .measured import COLLECTIVES
-from .parts import DeviceClass, Level, MachineError, Profile, ReductionConstants, Resource, check_classes, check_sizes
+from .parts import (
+    Collectives,
+    DeviceClass,
+    Level,
+    MachineError,
+    Profile,
+    ReductionConstants,
+    Resource,
+    check_classes,
+    check_sizes,
+    collectives_of,
+)
 from .quantities import error_bound_text, exact_error_bound, exact_from, exact_text, parse
 from .reader import FloatText, Parts, Reader
 
 __all__ = [
     "BUILTIN",
+    "Collectives",
     "DeviceClass",
     "Level",
     "Machine",
@@ -78,7 +91,7 @@ class Machine:
     """See the module docstring.  `device`: the class of all devices that no class of `others` has in its blocks.
 
     `sources`: one (constant, source text) pair per constant, sorted.  `bars`: (constant, relative error bar) of those
-    that have one, sorted.
+    that have one, sorted.  `collectives`: which programs reductions take.
     """
 
     name: str
@@ -90,6 +103,7 @@ class Machine:
     others: tuple[DeviceClass, ...] = ()
     profiles: tuple[Profile, ...] = ()
     bars: tuple[tuple[str, Fraction], ...] = ()
+    collectives: Collectives = Collectives.HIERARCHICAL
 
     def __hash__(self) -> int:
         """Computed once: a machine is part of many keys, and has hundreds of fractions."""
@@ -147,6 +161,13 @@ class Machine:
         check_classes(levels, self.classes, f"machine {self.name!r}")
         return replace(self, levels=levels)
 
+    def with_collectives(self, collectives: Collectives | str) -> Machine:
+        """The same machine, whose reductions take these programs, or those of this name.  Raises `MachineError` for an
+        unknown one, and where they have no choice.
+        """
+        named = collectives_of(str(collectives), self.levels, self.bars, f"machine {self.name!r}")
+        return replace(self, collectives=named)
+
     def to_json(self) -> str:
         """Canonical JSON text: equal machines give equal bytes.  Exact rationals are written `p` or `p/q`."""
         data: dict[str, object] = {
@@ -175,6 +196,8 @@ class Machine:
             ]
         if self.bars:
             data["bars"] = {path: error_bound_text(bar) for path, bar in self.bars}
+        if self.collectives is not Collectives.HIERARCHICAL:
+            data["collectives"] = self.collectives.value
         return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
     def sha256(self) -> str:
@@ -262,6 +285,7 @@ def _machine(parts: Parts) -> Machine:
         parts.others,
         parts.profiles,
         parts.bars,
+        parts.collectives,
     )
 
 

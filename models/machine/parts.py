@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from fractions import Fraction
 from math import prod
 from typing import Final
@@ -16,6 +17,8 @@ MAX_LEVELS: Final = 8
 MAX_DEVICES: Final = 1 << 20
 MAX_RESOURCES: Final = 64
 MAX_PROFILES: Final = 4096
+MOST_BLOCKS: Final = 4
+"""Levels over which programs of reductions are weighed: 2^3 programs for every reduction."""
 STEP: Final = "step"
 """Names the one error bar that belongs to no constant: that of what the model lacks."""
 
@@ -26,6 +29,17 @@ class MachineError(ValueError):
     def __init__(self, place: str, message: str, hint: str = "") -> None:
         super().__init__(f"{place}: {message}" + (f" ({hint})" if hint else ""))
         self.place, self.message, self.hint = place, message, hint
+
+
+class Collectives(StrEnum):
+    """Which programs the reductions of a plan take (`models.communication.reduction_programs`)."""
+
+    HIERARCHICAL = "hierarchical"
+    """Reduce-scatter level by level from the inside, all-gather back: what every plan had before there was a choice."""
+    LIBRARY = "library"
+    """One collective over the whole group, as a call of NCCL or MPI."""
+    SYNTHESISED = "synthesised"
+    """The cheapest of one collective per block of neighbouring levels."""
 
 
 @dataclass(frozen=True)
@@ -188,3 +202,44 @@ def check_sizes(levels: Sequence[Level], resources: Sequence[Resource], place: s
                 f"{place}, [[resource]] {i} {r.name!r}, only",
                 f"there are {devices // r.devices} blocks of {r.devices} devices, numbered from 0",
             )
+
+
+def check_collectives(
+    collectives: Collectives, levels: Sequence[Level], bars: Sequence[tuple[str, Fraction]], place: str
+) -> None:
+    """Raises `MachineError` where reductions have no choice of programs: levels with measured forms price one program
+    alone, and error bounds are proved of prices that no choice changes.
+    """
+    if collectives is Collectives.HIERARCHICAL:
+        return
+    measured = [level.name for level in levels if level.collectives]
+    if measured:
+        raise MachineError(
+            f"{place}, collectives",
+            f"{collectives.value!r} prices collectives that span levels by their links, and collectives in "
+            f"{', '.join(measured)} have measured forms, which are of one level",
+            "plan with 'hierarchical', or for a machine without measured forms",
+        )
+    if len(levels) > MOST_BLOCKS:
+        raise MachineError(
+            f"{place}, collectives",
+            f"{collectives.value!r} weighs programs over at most {MOST_BLOCKS} levels, not {len(levels)}",
+            "plan with 'hierarchical'",
+        )
+    if bars:
+        raise MachineError(
+            f"{place}, collectives",
+            f"{collectives.value!r} chooses programs by price, and error bounds are of programs that stay",
+            "leave out [bars], or plan with 'hierarchical'",
+        )
+
+
+def collectives_of(
+    value: object, levels: Sequence[Level], bars: Sequence[tuple[str, Fraction]], place: str
+) -> Collectives:
+    """The programs of that name.  Raises `MachineError` for an unknown name, and as `check_collectives`."""
+    known = [c.value for c in Collectives]
+    if not isinstance(value, str) or value not in known:
+        raise MachineError(f"{place}, collectives", f"{str(value)[:40]!r} is unknown", f"choose {', '.join(known)}")
+    check_collectives(Collectives(value), levels, bars, place)
+    return Collectives(value)

@@ -24,6 +24,7 @@ from .parts import (
     MAX_PROFILES,
     MAX_RESOURCES,
     STEP,
+    Collectives,
     DeviceClass,
     Level,
     MachineError,
@@ -32,6 +33,7 @@ from .parts import (
     Resource,
     check_classes,
     check_sizes,
+    collectives_of,
 )
 from .quantities import Dimension, QuantityError, parse_error_bound
 
@@ -56,6 +58,7 @@ class Parts:
     reduction: ReductionConstants | None
     profiles: tuple[Profile, ...]
     bars: tuple[tuple[str, Fraction], ...]
+    collectives: Collectives
 
 
 class Reader:
@@ -75,7 +78,10 @@ class Reader:
     def read(self, data: Mapping[str, object]) -> Parts:
         """The checked parts.  Raises `MachineError` at the first problem."""
         self._keys(
-            data, self.place, ("name", "level", "device_class", "sources"), ("resource", "reduction", "profile", "bars")
+            data,
+            self.place,
+            ("name", "level", "device_class", "sources"),
+            ("resource", "reduction", "profile", "bars", "collectives"),
         )
         name = self._name(data, self.place)
         levels = tuple(self._level(t, p) for t, p in self._tables(data, "level", MAX_LEVELS))
@@ -105,7 +111,8 @@ class Reader:
         others = tuple(c for c in classes if c.blocks)
         sources = self._sources(data["sources"])
         bars = self._bars(data["bars"]) if "bars" in data else ()
-        return Parts(name, levels, rest, others, sources, resources, reduction, profiles, bars)
+        collectives = collectives_of(data.get("collectives", "hierarchical"), levels, bars, self.place)
+        return Parts(name, levels, rest, others, sources, resources, reduction, profiles, bars, collectives)
 
     def _level(self, table: Mapping[str, object], place: str) -> Level:
         self._keys(table, place, ("name", "size", "bandwidth", "latency"), COLLECTIVES)

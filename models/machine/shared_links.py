@@ -19,15 +19,16 @@ from fractions import Fraction
 from math import prod
 from pathlib import Path
 
-from .machine import Machine, load_machine
+from .machine import Collectives, Machine, load_machine
 from .parts import Resource
 from .quantities import show
 from .topology import part_of
 
 
-def with_shared_links(machine: Machine) -> tuple[Machine, tuple[str, ...]]:
+def with_shared_links(machine: Machine, collectives: Collectives | None = None) -> tuple[Machine, tuple[str, ...]]:
     """The machine whose levels have the rates that their shared links leave, without the resources that are then
-    priced; a note for each level that became slower.
+    priced; a note for each level that became slower.  `collectives`: programs of reductions that take the place of
+    what the machine says.
 
     >>> from .machine import load_machine
     >>> box = load_machine("cloud-a100:4x8")
@@ -36,6 +37,7 @@ def with_shared_links(machine: Machine) -> tuple[Machine, tuple[str, ...]]:
     >>> slow.levels[0].bandwidth == box.levels[0].bandwidth / 2, slow.resources, len(notes)
     (True, (), 1)
     """
+    machine = machine if collectives is None else machine.with_collectives(collectives)
     levels, sources, bars = list(machine.levels), dict(machine.sources), dict(machine.bars)
     kept, notes = list[Resource](), list[str]()
     for r in machine.resources:

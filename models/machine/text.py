@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from ..text import join_lines
-from .machine import Machine
+from .machine import Collectives, Machine
 from .measured import COLLECTIVES, DEPTH
 from .quantities import error_bound_text, show
 
@@ -22,7 +22,7 @@ def render(machine: Machine) -> str:
     shape = " x ".join(f"{level.size} {level.name}" for level in machine.levels)
     head = [
         f"machine {machine.name}: {machine.devices} device{'s' if machine.devices > 1 else ''} = {shape}",
-        f"sha256 {machine.sha256()}",
+        f"sha256 {machine.sha256()}" + _collectives(machine, "\ncollectives {}"),
         "",
     ]
     rows = [("level", "size", "per child, each way", "per phase")]
@@ -133,7 +133,7 @@ def to_toml(machine: Machine) -> str:
     >>> to_toml(load_machine("localhost:4")).splitlines()[:5]
     ['name = "localhost"', '', '[[level]]', 'name = "ranks"', 'size = 4']
     """
-    out = [f'name = "{machine.name}"']
+    out = [f'name = "{machine.name}"' + _collectives(machine, '\ncollectives = "{}"')]
     for level in machine.levels:
         out += [
             "",
@@ -202,6 +202,11 @@ def to_toml(machine: Machine) -> str:
             *(f"{json.dumps(path)} = {json.dumps(error_bound_text(bar))}" for path, bar in machine.bars),
         ]
     return "\n".join(out) + "\n"
+
+
+def _collectives(machine: Machine, form: str) -> str:
+    """What is said of the programs of reductions: nothing of those that every machine has."""
+    return "" if machine.collectives is Collectives.HIERARCHICAL else form.format(machine.collectives.value)
 
 
 def _decimal(value: Fraction) -> str:

@@ -7,13 +7,14 @@ from fractions import Fraction
 from math import prod
 
 from ..layout.submesh import Submesh
-from ..machine.machine import Machine
+from ..machine.machine import Collectives, Machine
 from ..text import Inapplicable
 
 
 def submesh_machine(machine: Machine, view: Submesh) -> Machine:
     """The machine of a view.  Raises `ValueError` where the view is none of the machine, or cannot be priced by itself:
-    of several classes of devices, or where links with measured collectives would be divided.
+    of several classes of devices, where reductions have a choice of programs, or where links with measured collectives
+    would be divided.
     """
     if not view.fits(machine.hierarchy):
         raise ValueError(f"view {view.starts} {view.counts} is no box of the machine {machine.hierarchy}")
@@ -21,6 +22,11 @@ def submesh_machine(machine: Machine, view: Submesh) -> Machine:
         raise Inapplicable(
             f"machine {machine.name!r} has several classes of devices; views are priced on machines of one class",
             "leave out --submeshes, or take another machine",
+        )
+    if machine.collectives is not Collectives.HIERARCHICAL:
+        raise Inapplicable(
+            f"machine {machine.name!r} has {machine.collectives.value} collectives; views are priced level by level",
+            "leave out --submeshes, or plan with --collectives hierarchical",
         )
     if view.divides_links(machine.hierarchy) and any(level.collectives for level in machine.levels):
         raise ValueError(

@@ -75,6 +75,8 @@ def fixed_assumptions(graph: Graph, machine: Machine, where: Space, memory_limit
         found.add(f"contiguous-queries({len(banded)}: " + _some(banded) + ")")
     if machine.resources:
         found.add("unpriced-resources(" + _some(tuple(r.name for r in machine.resources)) + ")")
+    if machine.collectives.value != "hierarchical":
+        found.add("collective-programs(" + machine.collectives.value + ")")
     pinned = tuple(
         f"{op.name}.{axis.name}"
         for op in graph.operators

@@ -11,6 +11,7 @@ each once.
                 * every member holds every tile of its group; members that agree in the scattered digits have the same
                   tile
                 * a digit is flagged scattered only if the tiles change along it
+                * the blocks of levels of its program hold every level once (`reductions`)
                 afterwards d holds its tile with all contributions
     exchange    levels ascend from one exchange to the next; a transfer
                 * stays inside the tensor, is not empty, and crosses `level` first
@@ -38,7 +39,7 @@ from ...models.layout.layout import Layout
 from ...models.problem.claims import Verdict
 from ..verdict import CheckResult
 from .boxes import Box, DeviceBoxes, Digit, boxes_of, inside, volume
-from .entries import Loads, reduction
+from .reductions import Loads, is_structure, moved_by
 from .transfers import Arrivals, Refuted, refuse
 
 
@@ -111,7 +112,9 @@ def totals(plan: CommunicationPlan) -> Loads:
                 )
             digits = tuple(Digit(d.level, d.stride, d.prime) for d in step.digits)
             for total, part in zip(
-                (loads, phases), reduction(hierarchy, digits, step.scattered, step.padded), strict=True
+                (loads, phases),
+                moved_by(hierarchy, digits, step.scattered, step.padded, step.starts or tuple(levels)),
+                strict=True,
             ):
                 for i in levels:
                     total[i] += part[i]
@@ -176,6 +179,8 @@ def _reduced(step: object, plan: CommunicationPlan, source: DeviceBoxes) -> tupl
     digits = [Digit(d.level, d.stride, d.prime) for d in step.digits]
     if sorted(map(repr, digits)) != sorted(map(repr, source.open)) or len(step.scattered) != len(digits):
         raise Refuted(f"reduction over the digits {digits}, but the source is partial along {list(source.open)}")
+    if step.starts and not is_structure(step.starts, len(hierarchy)):
+        raise Refuted(f"reduction: blocks that begin at levels {list(step.starts)} do not hold every level once")
     if step.combine is not plan.source.combine:
         raise Refuted(f"reduction by {step.combine.value}, but the source is partial in another way")
     expected: dict[int, list[int]] = {}

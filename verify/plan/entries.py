@@ -15,7 +15,7 @@ independent of `models/`.
     movement   t = sum_i element_bytes load_i / bandwidth_i + latency_i phases_i
                fetch     load_i = max over level-i subtrees u of | union_{d in u} B_d  minus  union_{d in u} A_d |,
                          nothing if every B_d is inside A_d
-               reduction over the open digits first, if there are any, see `reduction`
+               reduction over the open digits first, if there are any, see `reductions`
     measured   at levels with measured forms the collectives take the place of loads and phases, and a matrix product
                and an attention have the time of their class's form, see `verify/plan/measured.py` and
                `attention_forms.py`
@@ -45,7 +45,6 @@ from .attention_forms import attention_axes, attention_seconds, form_of
 from .bands import attribute_axes, bounds_of, pairs
 from .boxes import (
     DeviceBoxes,
-    Digit,
     Ends,
     all_inside,
     axis_blocks,
@@ -58,14 +57,12 @@ from .boxes import (
 )
 from .epilogues import finishing
 from .measured import Collective, of_fetch, of_reduction, product_of, product_seconds, units
+from .reductions import Choice, Loads, choice_of, reduction
 from .turns import turns_of
 
 PER_SECOND = 10**12
 """Units of a problem in picoseconds."""
 STATISTIC_BYTES = 4
-
-Loads = tuple[tuple[int, ...], tuple[int, ...]]
-"""Elements and phases per level."""
 
 
 def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Machine, scale: int = PER_SECOND) -> int:
@@ -173,7 +170,8 @@ def _statistics(op: Operator, placement: Placement, machine: Machine, blocks: En
     lengths = lengths[:, :, 1] - lengths[:, :, 0]
     values = max(prod(lengths[d].tolist()) for d in distinct(lengths))
     whole = (False,) * len(digits)
-    once = seconds(reduction(machine.hierarchy, digits, whole, values), STATISTIC_BYTES, machine)
+    choice = choice_of(machine, STATISTIC_BYTES)
+    once = seconds(reduction(machine.hierarchy, digits, whole, values, choice), STATISTIC_BYTES, machine)
     more = units([*of_reduction(machine.hierarchy, digits, whole, values)], STATISTIC_BYTES, machine, scale)
     return len(op.spec.statistics) * once, len(op.spec.statistics) * more
 
@@ -182,7 +180,8 @@ def communication_entry(
     element_bytes: int, source: DeviceBoxes, target: DeviceBoxes, machine: Machine, scale: int = PER_SECOND
 ) -> int:
     """Time of the resharding from `source` (perhaps partial) to `target` (closed), in units of 1/`scale` s."""
-    linear = ceil(seconds(communication_loads(source, target), element_bytes, machine) * scale)
+    loads = communication_loads(source, target, choice_of(machine, element_bytes))
+    linear = ceil(seconds(loads, element_bytes, machine) * scale)
     if not any(level.collectives for level in machine.levels):
         return linear
     return linear + units(communication_collectives(source, target), element_bytes, machine, scale)
@@ -217,51 +216,19 @@ def _scattered(source: DeviceBoxes, target: DeviceBoxes, within: bool) -> tuple[
 
 
 @lru_cache(maxsize=512)
-def communication_loads(source: DeviceBoxes, target: DeviceBoxes) -> Loads:
-    """Elements that enter the fullest subtree of every level, and phases per level."""
+def communication_loads(source: DeviceBoxes, target: DeviceBoxes, choice: Choice | None = None) -> Loads:
+    """Elements that enter the fullest subtree of every level, and phases per level.  `choice`: of the programs of
+    reductions.
+    """
     hierarchy = source.hierarchy
     within, loads = _fetched(source, target)
     phases = [int(load > 0) for load in loads]
     if source.open:
         scattered = _scattered(source, target, within)
-        more, steps = reduction(hierarchy, source.open, scattered, target.largest if within else source.largest)
+        size = target.largest if within else source.largest
+        more, steps = reduction(hierarchy, source.open, scattered, size, choice)
         loads = [x + y for x, y in zip(loads, more, strict=True)]
         phases = [x + y for x, y in zip(phases, steps, strict=True)]
-    return tuple(loads), tuple(phases)
-
-
-def reduction(
-    hierarchy: tuple[int, ...], digits: tuple[Digit, ...], scattered: tuple[bool, ...], elements: int
-) -> Loads:
-    """Reduce-scatter over all digits, innermost level first, then all-gather over those not scattered, outermost level
-    first.
-
-    `elements`: of the largest tile that a device keeps.  It is padded to a multiple of the number of devices that keep
-    the same tile.
-
-    >>> # an all-reduce of 8 elements over 4 devices: 6 in, 6 in
-    >>> reduction((4,), (Digit(0, 2, 2), Digit(0, 1, 2)), (False, False), 8)
-    ((12,), (2,))
-    """
-    levels = range(len(hierarchy))
-    sharing = [prod(d.prime for d in digits if d.level == j) for j in levels]
-    keeping = [prod(d.prime for d, s in zip(digits, scattered, strict=True) if d.level == j and not s) for j in levels]
-    loads, phases = [0] * len(hierarchy), [0] * len(hierarchy)
-
-    def receive(level: int, each: int) -> None:
-        """Every device receives `each` elements through its links of `level` and below it."""
-        phases[level] += int(each > 0)
-        for i in range(level, len(hierarchy)):
-            loads[i] += prod(hierarchy[i + 1 :]) * each
-
-    part = -(-elements // prod(keeping))
-    size = part * prod(sharing)
-    for j in reversed(levels):
-        size //= sharing[j]
-        receive(j, (sharing[j] - 1) * size)
-    for j in levels:
-        receive(j, (keeping[j] - 1) * size)
-        size *= keeping[j]
     return tuple(loads), tuple(phases)
 
 

@@ -26,10 +26,11 @@ from ..budget import Budget
 from .attention_forms import attention_seconds, form_of
 from .bands import pairs_of_boxes
 from .box_tables import Layouts, Shape, blocks, operand_boxes, parts, volumes
-from .boxes import Box, difference, open_digits
+from .boxes import Box, Digit, difference, open_digits
 from .effort import charge_hulls, charge_unions
-from .entries import STATISTIC_BYTES, Loads, measured_by_box, reduction, seconds
+from .entries import STATISTIC_BYTES, measured_by_box, seconds
 from .measured import of_fetch, of_reduction, product_seconds, units
+from .reductions import Choice, Loads, choice_of, reduction
 
 PAIRS = 1 << 20
 """Cells (pairs x subtrees) worked on at a time."""
@@ -188,7 +189,8 @@ def _statistics(
         digits = open_digits(tuple(map(tuple, matrix)), shape.over)
         if (digits, value) not in known:
             kept = (False,) * len(digits)
-            once = seconds(reduction(machine.hierarchy, digits, kept, value), STATISTIC_BYTES, machine)
+            moved = reduction(machine.hierarchy, digits, kept, value, choice_of(machine, STATISTIC_BYTES))
+            once = seconds(moved, STATISTIC_BYTES, machine)
             more = units([*of_reduction(machine.hierarchy, digits, kept, value)], STATISTIC_BYTES, machine, scale)
             known[digits, value] = count * once, count * more
         out.append(known[digits, value])
@@ -201,7 +203,7 @@ def communication_times(
     """Times of the resharding from every layout of `source` to every (closed) layout of `target`, in units of
     1/`scale` s.  `budget`: spent by the pairs that are counted cell by cell.
     """
-    loads, phases = communication_loads(source, target, budget)
+    loads, phases = communication_loads(source, target, budget, choice_of(machine, element_bytes))
     rates = [
         (Fraction(0), Fraction(0))  # priced by its collectives
         if level.collectives
@@ -267,7 +269,7 @@ def _fetched(source: Layouts, target: Layouts, budget: Budget | None) -> list[In
 
 
 def communication_loads(
-    source: Layouts, target: Layouts, budget: Budget | None = None
+    source: Layouts, target: Layouts, budget: Budget | None = None, choice: Choice | None = None
 ) -> tuple[list[Ints], list[Ints]]:
     """Elements that enter the fullest subtree, and phases, per level: arrays (layouts of the source, layouts of the
     target).
@@ -283,9 +285,10 @@ def communication_loads(
                 (v.astype(np.int64) << k for k, v in enumerate(varies)), np.zeros(len(target.open), dtype=np.int64)
             )
             inside = [
-                _reduced(source.hierarchy, digits, int(p), int(n)) for p, n in zip(pattern, target.largest, strict=True)
+                _reduced(source.hierarchy, digits, int(p), int(n), choice)
+                for p, n in zip(pattern, target.largest, strict=True)
             ]
-            outside = [_reduced(source.hierarchy, digits, 0, int(n)) for n in source.largest[mine]]
+            outside = [_reduced(source.hierarchy, digits, 0, int(n), choice) for n in source.largest[mine]]
             for total, kind in ((loads, 0), (phases, 1)):
                 for i in range(levels):
                     columns, rows = (
@@ -296,8 +299,10 @@ def communication_loads(
 
 
 @lru_cache(maxsize=1 << 14)
-def _reduced(hierarchy: tuple[int, ...], digits: tuple[object, ...], pattern: int, elements: int) -> Loads:
-    return reduction(hierarchy, digits, tuple(bool(pattern >> k & 1) for k in range(len(digits))), elements)  # type: ignore[arg-type]
+def _reduced(
+    hierarchy: tuple[int, ...], digits: tuple[Digit, ...], pattern: int, elements: int, choice: Choice | None
+) -> Loads:
+    return reduction(hierarchy, digits, tuple(bool(pattern >> k & 1) for k in range(len(digits))), elements, choice)
 
 
 def _varies(target: Layouts, weight: int, prime: int) -> Truths:

@@ -36,6 +36,7 @@ from typing import assert_never
 import numpy as np
 
 from ...models.communication.choices import copy_layout, input_layout, output_layout
+from ...models.communication.reduction_programs import chooser_of
 from ...models.communication.resharding import derive
 from ...models.cost.limits import Counter, TooLarge
 from ...models.cost.selection import DecisionKind, Planning, build
@@ -56,6 +57,7 @@ from .effort import charge_entry, charge_steps, charge_tables
 from .entries import communication_loads
 from .error_bounds import wrong_error_bounds
 from .owners import wrong_owner
+from .reductions import choice_of
 from .space import check_list
 from .structure import Move, moves, replaces
 from .tables import CELLS, wrong_anywhere
@@ -308,7 +310,7 @@ def _communication(plan: Plan, planning: Planning, budget: Budget) -> tuple[Chec
     if len(plan.communication) != len(listed):
         totals = f"the plan lists {len(plan.communication)} movements, its choices cause {len(listed)}"
     ends = _Ends(plan, planning, budget)
-    known: dict[tuple[DeviceBoxes, DeviceBoxes, object], tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
+    known: dict[tuple[DeviceBoxes, DeviceBoxes, object, object], tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
     for number, move in enumerate(listed):
         place = f"movement {number} of {move.tensor!r} to " + (
             "its copy" if move.reader is None else f"input {move.position} of {move.reader!r}"
@@ -318,11 +320,13 @@ def _communication(plan: Plan, planning: Planning, budget: Budget) -> tuple[Chec
         if (ends.plain(layouts[0]), ends.plain(layouts[1])) != (source, target):
             delivers = delivers or f"{place}: layouts differ from what index sets give"
             continue
-        key = (source, target, layouts[0].combine)
+        size = plan.graph.tensor(move.tensor).element_bytes
+        chooser, choice = chooser_of(plan.machine, size), choice_of(plan.machine, size)
+        key = (source, target, layouts[0].combine, choice)
         if key not in known:
             charge_steps(place, cells(source, target), plan.machine.devices, budget)
-            steps = derive(*layouts)
-            known[key] = (steps.collective(), *communication_loads(source, target))
+            steps = derive(*layouts, chooser)
+            known[key] = (steps.collective(), *communication_loads(source, target, choice))
             delivered = check_delivers(steps)
             if delivered.verdict is not Verdict.PROVED:
                 delivers = delivers or f"{place}: {delivered.reason}"

@@ -102,6 +102,8 @@ def _checked(
     where = space(c.space)
     if where.vocabulary:
         return (_refuted(c, f"space {c.space!r}: vocabularies are for plans of the whole machine"),), ()
+    if c.machine.collectives.value != "hierarchical":
+        return (_refuted(c, f"{c.machine.collectives.value} collectives are for plans of the whole machine"),), ()
     budget = Budget.with_large() if budget is None else budget
     c.graph.check()
     charge_tables(c.graph, c.machine, where, budget, "views")

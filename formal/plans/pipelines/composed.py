@@ -24,7 +24,7 @@ from typing import Final, TypeVar
 
 from ....models.cost.group_times import group_seconds, level_seconds, send_seconds
 from ....models.layout.targets.degrees import Flags
-from ....models.machine.machine import Machine
+from ....models.machine.machine import Collectives, Machine
 from ....models.sources.frameworks.placements import nested_degrees
 from ....models.text import InputError
 from .stage_work import LAST, ONCE, Meeting, Part, StageWork
@@ -173,7 +173,8 @@ def _exposed(found: Terms, hidden: Fraction, least: Fraction) -> Terms:
 
 
 def compose_step(work: StageWork, machine: Machine, flags: Flags, carried: StepShape) -> Composed:
-    """The step.  Raises `InputError` for stages that the layers cannot be cut into.
+    """The step.  Raises `InputError` for stages that the layers cannot be cut into, and for machines whose reductions
+    have a choice of programs.
 
     >>> from ....models.machine.machine import load_machine
     >>> from ....models.sources.training import build_step
@@ -185,6 +186,11 @@ def compose_step(work: StageWork, machine: Machine, flags: Flags, carried: StepS
     >>> len(found.memory), 0 < found.mfu < 1, found.terms["bubble"] > 0
     (2, True, True)
     """
+    if machine.collectives is not Collectives.HIERARCHICAL:
+        raise InputError(
+            f"machine {machine.name!r}: steps of a configuration are priced level by level, not with "
+            f"{machine.collectives.value} collectives; leave 'collectives' out of the machine file"
+        )
     links, cells = _Links(machine, flags), layers_of_stages(work, flags, carried)
     each = {name: _passes(part, work, links, flags, carried) for name, part in work.parts.items()}
     stages = [sum((_sum(each[name][0]) + _sum(each[name][1]) for name in names), Fraction(0)) for names in cells]

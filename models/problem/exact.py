@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ..problem.selection_problem import Ints, TooFine
+from .selection_problem import Ints, TooFine
 
 SAFE: Final = 1 << 62
 """Sums stay below, so that int64 cannot wrap."""
