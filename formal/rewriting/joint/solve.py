@@ -102,7 +102,7 @@ class Again:
     step: TrainingStep
     without: Joint | None = None
 
-    def known(self, egraph: EGraph) -> list[Known]:
+    def program_in(self, egraph: EGraph) -> list[Known]:
         """The best program without, as one of a larger e-graph."""
         if self.without is None or self.without.answer.solution is None:
             return []
@@ -163,7 +163,7 @@ def plan_jointly(
     except (TooLong, TooLarge):
         return search.alone(base, plain, notify)
     first_s = FIRST_S + FIRST_TIMES * (clock.seconds() - began)
-    known = _own(egraph, base, plain) + ([] if again is None else again.known(egraph))
+    known = _own(egraph, base, plain) + ([] if again is None else again.program_in(egraph))
     kept = clock
     if memory_limit is not None and known and not search.fitting(first, known) and clock.limit_s is not None:
         kept = clock.at_most(max(0.0, clock.remaining_s() - OWN_SHARE * clock.limit_s))
