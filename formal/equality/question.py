@@ -43,7 +43,7 @@ def misread(held: ProgramWithSources, received: Numbers, results: Sequence[Array
     """The first output that the steps give otherwise than the run itself did, where what is received is the same; empty
     if there is none.
     """
-    values = run_alone(held.program, _doubles(held.arrays), _doubles(received))
+    values = run_alone(held.program, in_doubles(held.arrays), in_doubles(received))
     rough = max((ROUNDED.get(t.dtype, 0.0) for s in held.program.steps for t in _made(held.program, s)), default=0.0)
     rounded: Numbers | None = None
     for (name, number), result in zip(held.program.outputs, results, strict=True):
@@ -54,7 +54,7 @@ def misread(held: ProgramWithSources, received: Numbers, results: Sequence[Array
             continue
         if rounded is None:
             once = Rounding(max(near, ROUNDED["float32"]) * ONCE)
-            rounded = run_alone(held.program, _doubles(held.arrays), _doubles(received), once)
+            rounded = run_alone(held.program, in_doubles(held.arrays), in_doubles(received), once)
         small = near * greatest(results)
         if not rounded_alike(values[number], result, small, (values[number], rounded[number])):
             return name
@@ -65,7 +65,8 @@ def _made(program: RankProgram, step: Step) -> list[Described]:
     return [program.tensors[n] for n in step.makes]
 
 
-def _doubles(arrays: Numbers) -> dict[int, Array]:
+def in_doubles(arrays: Numbers) -> dict[int, Array]:
+    """Real numbers in double precision."""
     return {n: a.astype(np.float64) if _real(a) else a for n, a in arrays.items()}
 
 
@@ -110,7 +111,7 @@ class Question:
         self.runs.clear()
         self.doubt = ""
         try:
-            base = _doubles({s.number: np.asarray(self.single.arrays[s.number]) for s in self.single.program.sources})
+            base = in_doubles({s.number: np.asarray(self.single.arrays[s.number]) for s in self.single.program.sources})
             self._find_results(base)
             found = self._beyond(self._compared(base, False), base, False)
             if found is not None and (lone := self.givens.lone()) is not None:
@@ -141,7 +142,7 @@ class Question:
         large = {n: (a.astype(np.float64) * LARGE if _real(a) else a) for n, a in base.items()}
         del self.runs[1:]
         for inputs, only_finite in ((drawn, False), (large, True)):
-            inputs = _doubles({n: base[n] if n in stay else a for n, a in inputs.items()})
+            inputs = in_doubles({n: base[n] if n in stay else a for n, a in inputs.items()})
             try:
                 found = self._beyond(self._compared(inputs, only_finite), inputs, only_finite)
             except IndexError as error:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
+from ...models.equality.captured import Captured, Unreadable
 from ...models.equality.pair import Given, Known, Part
+from ...models.equality.program import KEPT
+from ...models.equality.schedule import Stuck
 from ...models.sources.building.python_file import load_file
+from ...models.sources.jax.importer import is_jax
 from ...models.text import InputError
 from .givens import ProgramWithSources, Unmatched
 from .layouts import Layouts, all_reduce_outputs
-from .question import Difference, Question, misread
+from .numbers import Numbers, run_ranks
+from .question import Difference, Question, in_doubles, misread
 
 MOST_RANKS = 512
 """Ranks that one process runs, one after another."""
@@ -64,20 +71,53 @@ def ask_planned(
 def ask(
     single: Callable[..., object], distributed: Callable[..., object], ranks: int, gradients: bool, said: Layouts
 ) -> Question:
-    """Both programs, written down: `single()` once, `distributed(rank, ranks)` as every rank.  Raises `InputError` for
-    what cannot be read, and for tensors of which nothing says where they lie.
+    """Both programs, written down: `single()` once, `distributed(rank, ranks)` as every rank; of JAX `distributed` as
+    one program of all.  Raises `InputError` for what cannot be read, and for tensors of which nothing says where they
+    lie.
     """
     try:
-        from ...models.sources.distributed.capture import Unreadable, capture
-    except ModuleNotFoundError as error:
-        raise InputError(f"equal runs PyTorch programs; install the extra [torch] ({error})") from error
-    try:
-        one = capture(single, None, 1, gradients)
-        many = [capture(distributed, rank, ranks, gradients) for rank in range(ranks)]
+        one, many = _captured(single, None, gradients)[0], _captured(distributed, ranks, gradients)
     except Unreadable as error:
         raise InputError(str(error)) from error
-    for who, held in [("SINGLE", one), *((f"rank {r}", m) for r, m in enumerate(many))]:
-        if name := misread(ProgramWithSources(held.program, held.arrays), held.received, held.results):
+    return question_of(one, many, said)
+
+
+def _captured(make: Callable[..., object], ranks: int | None, gradients: bool) -> list[Captured]:
+    """What every rank does, or the one device where `ranks` is None."""
+    if is_jax(make):
+        from ...models.sources.partitioned.capture import capture_one, capture_ranks
+
+        if gradients:
+            raise InputError("--grad: a JAX program returns the gradients that are to be compared (jax.value_and_grad)")
+        return [capture_one(make)] if ranks is None else capture_ranks(make, ranks)
+    try:
+        from ...models.sources.distributed.capture import capture
+    except ModuleNotFoundError as error:
+        raise InputError(f"equal runs PyTorch programs; install the extra [torch] ({error})") from error
+    if ranks is None:
+        return [capture(make, None, 1, gradients)]
+    return [capture(make, rank, ranks, gradients) for rank in range(ranks)]
+
+
+def offer_devices(ranks: int | None) -> None:
+    """So many host devices for JAX, which is told before it is imported; nothing where it was."""
+    if ranks is not None and "jax" not in sys.modules:
+        devices = f"--xla_force_host_platform_device_count={ranks}"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {devices}".strip()
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+
+def question_of(one: Captured, many: Sequence[Captured], said: Layouts) -> Question:
+    """The question of programs that were written down.  Raises `InputError` where one was written down otherwise than
+    it ran, and for tensors of which nothing says where they lie.
+    """
+    ranks = len(many)
+    for who, held, received in _received(one, many):
+        try:
+            name = misread(ProgramWithSources(held.program, held.arrays), received, held.results)
+        except IndexError as error:
+            raise InputError(f"{who}: reads outside a tensor on the inputs given: {error}") from error
+        if name:
             raise InputError(f"{who}: the steps that were written down give another {name!r} than the run itself")
     partial = {name: layout.partial for name, layout in said.outputs.items() if layout.partial is not None}
     programs = []
@@ -91,6 +131,23 @@ def ask(
         return Question(ProgramWithSources(one.program, one.arrays), programs, said)
     except Unmatched as error:
         raise InputError(str(error)) from error
+
+
+def _received(one: Captured, many: Sequence[Captured]) -> Iterator[tuple[str, Captured, Numbers]]:
+    """Every program with what it receives: what it did in a run of its own, or does among the others."""
+    yield "SINGLE", one, one.received
+    sent: Sequence[Numbers] | None = None
+    for rank, held in enumerate(many):
+        taken = {n for s in held.program.steps if s.operator in KEPT for n in s.makes}
+        if held.received or not taken:
+            yield f"rank {rank}", held, held.received
+            continue
+        if sent is None:
+            try:
+                sent = run_ranks([m.program for m in many], [in_doubles(m.arrays) for m in many])
+            except Stuck as stuck:
+                raise InputError(f"the program that was written down never ends: {stuck}") from stuck
+        yield f"rank {rank}", held, {n: sent[rank][n] for n in taken}
 
 
 def look(question: Question, seed: int) -> Difference | None:

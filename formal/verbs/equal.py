@@ -30,6 +30,7 @@ from ..equality.request import (
     exported_file,
     is_planned,
     look,
+    offer_devices,
     words_of,
 )
 from .combinations import EQUAL
@@ -63,10 +64,12 @@ def equal_command(
     as_json: bool,
 ) -> int:
     """Whether DISTRIBUTED (FILE.py:NAME, called with rank and ranks) computes on every rank what SINGLE (FILE.py:NAME)
-    computes on one device.  Both return what is called and its inputs.  DISTRIBUTED may be a plan (.spz), or the file
+    computes on one device.  Both return what is called and its inputs.  PyTorch or JAX; of JAX DISTRIBUTED is called
+    with ranks, once: `shard_map` or `jit` with shardings.  DISTRIBUTED may be a plan (.spz), or the file
     that `export --to dtensor` made of it: SINGLE then returns the module that was planned, and example inputs.
     """
     said = read_layouts(layouts)
+    offer_devices(ranks)
     with Watch("running both programs"):
         question = _question(publisher, single, distributed, ranks, grad, said)
     with Watch("comparing numbers"):
