@@ -94,6 +94,8 @@ class Question:
     results: list[list[tuple[str, Part]]] = field(init=False)
     runs: list[tuple[Numbers, Sequence[Numbers]]] = field(default_factory=list)
     doubt: str = ""
+    read: bool = False
+    """Whether the programs come from files, and may be such as cannot be run."""
 
     def __post_init__(self) -> None:
         self.places = [Places(r, len(self.ranks)) for r in range(len(self.ranks))]

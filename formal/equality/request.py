@@ -17,10 +17,14 @@ from ...models.equality.schedule import Stuck
 from ...models.sources.building.python_file import load_file
 from ...models.sources.jax.importer import is_jax
 from ...models.text import InputError
+from ...proofs.container.archive import read_container
+from ...proofs.container.canonical import ContainerError
+from ...proofs.equality.captured import decode_captured
 from .givens import ProgramWithSources, Unmatched
 from .layouts import Layouts, all_reduce_outputs
 from .numbers import Numbers, run_ranks
 from .question import Difference, Question, in_doubles, misread
+from .shapes import require_runs
 
 MOST_RANKS = 512
 """Ranks that one process runs, one after another."""
@@ -107,18 +111,53 @@ def offer_devices(ranks: int | None) -> None:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 
+def capture_programs(make: Callable[..., object], ranks: int | None, gradients: bool) -> list[Captured]:
+    """A program of one device (`ranks` None), or of every rank, compared with the run.  Raises `InputError`."""
+    try:
+        found = _captured(make, ranks, gradients)
+    except Unreadable as error:
+        raise InputError(str(error)) from error
+    one = found[0] if ranks is None else None
+    _compare_with_run(one, [] if ranks is None else found)
+    return found
+
+
+def ask_captured(single: Path, distributed: Path, ranks: int | None, said: Layouts) -> Question:
+    """The question of two files that `capture` wrote.  Raises `InputError`, naming the file."""
+    files = []
+    for path, device in ((single, True), (distributed, False)):
+        if path.suffix != ".spz":
+            raise InputError(f"{path}: SINGLE is a file of `capture`, so this is to be one too (.spz)")
+        try:
+            found = decode_captured(read_container(path))
+        except ContainerError as error:
+            raise InputError(f"{path}: {error}; SINGLE and DISTRIBUTED are files of `capture`") from error
+        if found.device is not device:
+            raise InputError(
+                f"{path}: was written {'without' if found.device else 'with'} --ranks; SINGLE is of one device, the"
+                " other of ranks"
+            )
+        for rank, held in enumerate(found.programs):
+            require_runs(held.program, str(path) if device else f"{path}, rank {rank}")
+        files.append(found.programs)
+    if ranks not in (None, len(files[1])):
+        raise InputError(f"--ranks {ranks}: {distributed} has {len(files[1])}; leave --ranks out")
+    one, *many = (ProgramWithSources(p.program, p.arrays) for programs in files for p in programs)
+    question = _question(one, many, said)
+    question.read = True
+    return question
+
+
 def question_of(one: Captured, many: Sequence[Captured], said: Layouts) -> Question:
     """The question of programs that were written down.  Raises `InputError` where one was written down otherwise than
     it ran, and for tensors of which nothing says where they lie.
     """
-    ranks = len(many)
-    for who, held, received in _received(one, many):
-        try:
-            name = misread(ProgramWithSources(held.program, held.arrays), received, held.results)
-        except IndexError as error:
-            raise InputError(f"{who}: reads outside a tensor on the inputs given: {error}") from error
-        if name:
-            raise InputError(f"{who}: the steps that were written down give another {name!r} than the run itself")
+    _compare_with_run(one, many)
+    single, *ranks = (ProgramWithSources(c.program, c.arrays) for c in (one, *many))
+    return _question(single, ranks, said)
+
+
+def _question(one: ProgramWithSources, many: Sequence[ProgramWithSources], said: Layouts) -> Question:
     partial = {name: layout.partial for name, layout in said.outputs.items() if layout.partial is not None}
     programs = []
     for rank, held in enumerate(many):
@@ -126,16 +165,28 @@ def question_of(one: Captured, many: Sequence[Captured], said: Layouts) -> Quest
         for name in said.outputs:
             if name not in names:
                 raise InputError(f"--layouts: rank {rank} has no output {name!r}; it has {', '.join(names)}")
-        programs.append(ProgramWithSources(all_reduce_outputs(held.program, partial, ranks), held.arrays))
+        programs.append(ProgramWithSources(all_reduce_outputs(held.program, partial, len(many)), held.arrays))
     try:
-        return Question(ProgramWithSources(one.program, one.arrays), programs, said)
+        return Question(one, programs, said)
     except Unmatched as error:
         raise InputError(str(error)) from error
 
 
-def _received(one: Captured, many: Sequence[Captured]) -> Iterator[tuple[str, Captured, Numbers]]:
+def _compare_with_run(one: Captured | None, many: Sequence[Captured]) -> None:
+    """`InputError` where a program was written down otherwise than it ran."""
+    for who, held, received in _received(one, many):
+        try:
+            name = misread(ProgramWithSources(held.program, held.arrays), received, held.results)
+        except IndexError as error:
+            raise InputError(f"{who}: reads outside a tensor on the inputs given: {error}") from error
+        if name:
+            raise InputError(f"{who}: the steps that were written down give another {name!r} than the run itself")
+
+
+def _received(one: Captured | None, many: Sequence[Captured]) -> Iterator[tuple[str, Captured, Numbers]]:
     """Every program with what it receives: what it did in a run of its own, or does among the others."""
-    yield "SINGLE", one, one.received
+    if one is not None:
+        yield "SINGLE", one, one.received
     sent: Sequence[Numbers] | None = None
     for rank, held in enumerate(many):
         taken = {n for s in held.program.steps if s.operator in KEPT for n in s.makes}
@@ -156,6 +207,10 @@ def look(question: Question, seed: int) -> Difference | None:
         return question.differs(seed)
     except Unmatched as error:
         return Difference("", None, str(error))
+    except (ArithmeticError, KeyError, TypeError, ValueError) as error:
+        if not question.read or isinstance(error, InputError):
+            raise
+        raise InputError(f"a step of the programs that were read cannot be run: {error}") from error
 
 
 def describe(question: Question) -> dict[str, list[dict[str, object]]]:
