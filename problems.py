@@ -379,6 +379,7 @@ def equal(
     return Equality(
         *("equal" if proved else "undecided", "" if proved else question.doubt or published.reason, "", None, "", None),
         *(where["inputs"], where["outputs"], tuple(published.assumptions), data),
+        question.rounding() if proved else None,
     )
 
 

@@ -23,6 +23,7 @@ from .layouts import NOTHING, Layouts
 from .numbers import Array, Numbers, Rounding, run_alone, run_ranks, run_single
 from .parts import NEAR, Places, alike, first_difference, greatest, part_elements, rounded_alike
 from .relations import Relations
+from .rounding import Bound, rounding_bound
 
 LARGE = 1000.0
 """What large inputs are multiplied with: exp overflows unless the greatest element is subtracted."""
@@ -262,6 +263,15 @@ class Question:
                     where, line = breaks.first(rank, numbers[name])
                     return Difference(name, rank, f"{reason}: at {list(at)}{where}", line, (x, y))
         return None
+
+    def rounding(self) -> Bound | None:
+        """How far rounding alone moves outputs apart on the inputs given, behind `differs()`."""
+        base = in_doubles({s.number: np.asarray(self.single.arrays[s.number]) for s in self.single.program.sources})
+        try:
+            given = base, self._inputs(base)
+            return rounding_bound(self.single.program, [h.program for h in self.ranks], given, self.results)
+        except (Stuck, IndexError):  # numbers did not get that far
+            return None
 
     def shape(self, name: str, output: bool) -> tuple[int, ...]:
         """Shape of a source, or of an output, of the one device."""

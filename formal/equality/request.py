@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import isinf
 from pathlib import Path
 from types import ModuleType
 
@@ -24,6 +25,8 @@ from .givens import ProgramWithSources, Unmatched
 from .layouts import Layouts, all_reduce_outputs
 from .numbers import Numbers, run_ranks
 from .question import Difference, Question, in_doubles, misread
+from .rounding import ASSUMED as ROUNDED_SO
+from .rounding import Bound
 from .shapes import require_runs
 
 MOST_RANKS = 512
@@ -226,6 +229,32 @@ def describe(question: Question) -> dict[str, list[dict[str, object]]]:
         for name, part in results
     ]
     return {"inputs": rows, "outputs": outputs}
+
+
+def rounding_words(bound: Bound) -> str:
+    """How far rounding alone moves outputs apart, as people say it.
+
+    >>> rounding_words(Bound("output", 1, 3.1e-5, 2.4e-7, "float32"))
+    'equal up to rounding: at most 3.1e-05 (float32, output of rank 1, on the inputs given), measured 2.4e-07'
+    """
+    where = f"{bound.precision}, {bound.output} of rank {bound.rank}, on the inputs given"
+    if isinf(bound.bound):
+        return f"no bound of rounding is known ({where}), measured {bound.measured:.2g}"
+    return f"equal up to rounding: at most {bound.bound:.2g} ({where}), measured {bound.measured:.2g}"
+
+
+def rounding_json(bound: Bound | None) -> dict[str, object] | None:
+    """The same, and what it rests on; None where nothing was computed."""
+    if bound is None:
+        return None
+    return {
+        "output": bound.output,
+        "rank": bound.rank,
+        "bound": None if isinf(bound.bound) else repr(bound.bound),
+        "measured": repr(bound.measured),
+        "precision": bound.precision,
+        "assumptions": list(ROUNDED_SO),
+    }
 
 
 def words_of(question: Question, given: Given, output: bool = False) -> str:

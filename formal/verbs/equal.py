@@ -29,6 +29,8 @@ from ..equality.request import (
     is_planned,
     look,
     offer_devices,
+    rounding_json,
+    rounding_words,
     words_of,
 )
 from .capture import program_at
@@ -80,12 +82,14 @@ def equal_command(
         published = publisher.publish(output, write_equality(question.pair()))
     proved = published.verdict is Verdict.PROVED and not question.doubt
     reason = question.doubt or published.reason
+    bound = question.rounding() if proved else None
     document: dict[str, object] = {
         "verdict": "equal" if proved else "undecided",
         "ranks": len(question.ranks),
         "reason": reason,
         **describe(question),
         "assumptions": list(published.assumptions),
+        "rounding": rounding_json(bound),
         "identity": published.identity,
         "certificate": None if published.path is None else str(published.path),
     }
@@ -98,6 +102,8 @@ def equal_command(
             count = sum(len(r) for r in question.results)
             say(f"equal: {count} outputs on {len(question.ranks)} ranks, proved over the real numbers")
             say(f"assumed: {', '.join(published.assumptions)}")
+            if bound is not None:
+                say(rounding_words(bound))
         else:
             say(f"undecided: {question.doubt or f'{published.reason}; numbers do not differ'}")
         if published.path is not None:
