@@ -68,6 +68,11 @@ VERBS = {
         "audit_command",
         "Is this strategy optimal? A proof, a better one, or the certified gap.",
     ),
+    "capture": (
+        "formal.verbs.capture",
+        "capture_command",
+        "Write down what a program computes, on one device or on ranks, for `equal`.",
+    ),
     "check": ("verify.verbs.check", "check_command", "Check plans and certificates; trusts no solver."),
     "diff": ("formal.verbs.report", "diff_command", "Every term in which two plans of one problem differ, priced."),
     "doctor": ("backends.verbs.doctor", "doctor_command", "What is installed, and what is missing for which verb."),

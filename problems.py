@@ -28,6 +28,7 @@ from shardproof.solutions import Equality, Placements, Reduction, Schedule, Solu
 if TYPE_CHECKING:
     from shardproof.formal.collective_programs.asked import Engine as ProgramEngine
     from shardproof.formal.collective_programs.request import How
+    from shardproof.formal.equality.question import Question
     from shardproof.formal.plans.effort import EffortName
     from shardproof.formal.plans.time_limit import TimeLimit
     from shardproof.formal.schedules.engines.request import Engine as ScheduleEngine
@@ -333,12 +334,13 @@ def equal(
     layouts: Path | str | Mapping[str, object] | None = None,
     seed: int = 0,
 ) -> Equality:
-    """Whether what ranks compute is what one device computes: PyTorch programs, run once on small inputs without a
-    cluster.
+    """Whether what ranks compute is what one device computes: PyTorch or JAX programs, run once on small inputs without
+    a cluster.
 
     `single()` and `distributed(rank, ranks)` return what is called and its inputs; `ranks`: 1 to 512.  `distributed`
     may be the path of a plan (.spz) or of the file that `export` made of it for DTensor: `single()` then returns
-    (module, example inputs), and `ranks` are the plan's.  `grad`:
+    (module, example inputs), and `ranks` are the plan's.  Of JAX `distributed(ranks)` returns one program for all: see
+    docs/howto/equal.md.  `grad`:
     gradients too, of all inputs and parameters that require one.  `layouts`: a JSON file or its object, see `shardproof
     equal --help`.  Raises `InputError` for what cannot be read, naming operator and line.
 
@@ -359,23 +361,11 @@ def equal(
 
         shardproof.equal(one, rows, ranks=2).answer  # 'equal'
     """
-    from shardproof.formal.equality.layouts import layouts_of, read_layouts
-    from shardproof.formal.equality.request import MOST_RANKS, ask, ask_planned, describe, exported_file, look
+    from shardproof.formal.equality.request import describe, look
     from shardproof.front_door import FrontDoor
     from shardproof.proofs.equality.file import write_equality
 
-    planned = isinstance(distributed, Path | str)
-    if not (planned if ranks is None else 1 <= ranks <= MOST_RANKS):
-        raise InputError(f"ranks={ranks!r}: write a number from 1 to {MOST_RANKS}")
-    if isinstance(layouts, Mapping):
-        said = layouts_of(dict(layouts), "layouts")
-    else:
-        said = read_layouts(None if layouts is None else Path(layouts))
-    if isinstance(distributed, Path | str):
-        with exported_file(Path(distributed), FrontDoor().export_text) as layout:
-            question = ask_planned(single, layout, str(distributed), ranks, grad, said)
-    elif ranks is not None:
-        question = ask(single, distributed, ranks, grad, said)
+    question = _question(single, distributed, ranks, grad, layouts)
     found = look(question, seed)
     where = describe(question)
     if found is not None:
@@ -389,7 +379,32 @@ def equal(
     return Equality(
         *("equal" if proved else "undecided", "" if proved else question.doubt or published.reason, "", None, "", None),
         *(where["inputs"], where["outputs"], tuple(published.assumptions), data),
+        question.rounding() if proved else None,
     )
+
+
+def _question(
+    single: Callable[[], object],
+    distributed: Callable[[int, int], object] | Path | str,
+    ranks: int | None,
+    grad: bool,
+    layouts: Path | str | Mapping[str, object] | None,
+) -> Question:
+    """Both programs of `equal`, written down."""
+    from shardproof.formal.equality.layouts import layouts_of, read_layouts
+    from shardproof.formal.equality.request import MOST_RANKS, ask, ask_planned, exported_file
+    from shardproof.front_door import FrontDoor
+
+    if isinstance(layouts, Mapping):
+        said = layouts_of(dict(layouts), "layouts")
+    else:
+        said = read_layouts(None if layouts is None else Path(layouts))
+    if isinstance(distributed, Path | str) and (ranks is None or 1 <= ranks <= MOST_RANKS):
+        with exported_file(Path(distributed), FrontDoor().export_text) as layout:
+            return ask_planned(single, layout, str(distributed), ranks, grad, said)
+    if isinstance(distributed, Path | str) or ranks is None or not 1 <= ranks <= MOST_RANKS:
+        raise InputError(f"ranks={ranks!r}: write a number from 1 to {MOST_RANKS}")
+    return ask(single, distributed, ranks, grad, said)
 
 
 def assert_equal_on_mesh(
@@ -397,15 +412,19 @@ def assert_equal_on_mesh(
     distributed: Callable[[int, int], object],
     mesh: int | Sequence[int],
     *,
-    grad: bool = True,
+    grad: bool | None = None,
     layouts: Path | str | Mapping[str, object] | None = None,
 ) -> None:
     """For tests: `AssertionError` unless `distributed` is proved to compute what `single` does, on as many ranks as a
-    mesh of these sizes has; the message names tensor, rank, line and numbers.
+    mesh of these sizes has; the message names tensor, rank, line and numbers.  `grad`: of PyTorch programs, unless
+    said otherwise.
 
         def test_my_layer():
             shardproof.assert_equal_on_mesh(single, parallel, (2, 4))
     """
+    from shardproof.models.sources.jax.importer import is_jax
+
+    grad = not is_jax(single) if grad is None else grad
     found = equal(single, distributed, ranks=mesh if isinstance(mesh, int) else prod(mesh), grad=grad, layouts=layouts)
     if not found:
         raise AssertionError(str(found))

@@ -14,6 +14,7 @@ from shardproof.models.problem.claims import Verdict
 from shardproof.models.text import InputError, parse_bytes
 
 if TYPE_CHECKING:
+    from shardproof.formal.equality.rounding import Bound
     from shardproof.models.collective_programs.parallelism import Matrix
     from shardproof.proofs.collective_programs.chosen import Chosen
     from shardproof.proofs.export.device_mesh import Nested
@@ -53,7 +54,8 @@ class Equality:
 
     `answer`: `equal` (proved), `different` (numbers show it) or `undecided`.  `output`, `rank`, `line`, `numbers`
     (there, on one device): where it breaks first.  `inputs`, `outputs`: which parts ranks have, in words.
-    `data`: the bytes of the certificate, empty where programs are different.
+    `data`: the bytes of the certificate, empty where programs are different.  `rounding`: of equal ones, how far
+    rounding alone moves them apart on the inputs given; None where that was not computed.
     """
 
     answer: Literal["equal", "different", "undecided"]
@@ -66,6 +68,7 @@ class Equality:
     outputs: Sequence[Mapping[str, object]]
     assumptions: tuple[str, ...]
     data: bytes
+    rounding: Bound | None = None
 
     def __bool__(self) -> bool:
         """Whether it is proved."""

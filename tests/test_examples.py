@@ -57,6 +57,38 @@ def test_a_training_script() -> None:
     assert "places send what is planned" in text and text.count("in one process") == 3
 
 
+EQUAL = [("dtensor", 4, True), ("fsdp2", 2, False), ("megatron", 4, True), ("pipeline", 2, False)]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("name", "ranks", "grad"), [*EQUAL, ("jax_shard_map", 4, False)])
+def test_parallel_code_beside_the_one_device(name: str, ranks: int, grad: bool) -> None:
+    """Each in a process of its own: JAX is told the number of devices before it is imported."""
+    pytest.importorskip("jax" if name.startswith("jax") else "torch")
+    file = f"examples/equal/{name}.py"
+    for job, code in (("parallel", 0), ("wrong", 10)):
+        words = ["-m", "shardproof", "equal", f"{file}:single", f"{file}:{job}", "--ranks", str(ranks)]
+        done = subprocess.run(
+            [sys.executable, *words, *(["--grad"] if grad else [])],
+            cwd=EXAMPLES.parent,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(PARENT)},
+        )
+        assert done.returncode == code, (job, done.stdout[-2000:], done.stderr[-2000:])
+    command = f"{file}:single {file}:parallel --ranks {ranks}{' --grad' if grad else ''}"
+    assert f"shardproof equal {command}" in (EXAMPLES / "equal" / f"{name}.py").read_text(encoding="utf-8")
+
+
+def test_equal_in_ci() -> None:
+    """The workflow calls files that are there."""
+    workflow = (EXAMPLES / "ci" / "equal.yml").read_text(encoding="utf-8")
+    files = set(re.findall(r"examples/[\w/]+\.py", workflow))
+    assert files and all((EXAMPLES.parent / f).exists() for f in files)
+
+
 def test_the_page_names_every_example() -> None:
     page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert all(p.name in page or p.is_dir() for p in EXAMPLES.iterdir() if p.name != "README.md")

@@ -52,6 +52,7 @@ EXCEPTIONS = {  # files that read a foreign format with the library of that form
     "models/sources/distributed/storage.py": frozenset({"torch"}),
     "models/sources/jax/importer.py": frozenset({"jax"}),
     "models/sources/jax/original.py": frozenset({"jax"}),
+    "models/sources/partitioned/capture.py": frozenset({"jax"}),
     **{
         f"models/sources/torch/{f}.py": frozenset({"torch"})
         for f in (

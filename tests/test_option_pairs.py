@@ -158,6 +158,7 @@ NOT_TRIED: Mapping[tuple[str, str], str] = {
         ("equal", name): "runs PyTorch: tests/test_equal.py, tests/test_equal_planned.py"
         for name in ("ranks", "grad", "layouts", "seed")
     },
+    **{("capture", name): "runs PyTorch: tests/test_capture.py" for name in ("ranks", "grad")},
     **{("sweep", name): "begins processes: tests/test_sweep.py" for name in ("workers", "again")},
     ("machine calibrate", "files"): "another beginning, apart from most others: tests/test_calibrate_files.py",
     ("machine calibrate", "plan"): "of files alone: tests/test_calibrate_files.py",

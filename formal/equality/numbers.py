@@ -19,10 +19,11 @@ from ...models.equality.schedule import Meeting, meetings
 
 Array = NDArray[np.generic]
 Numbers = Mapping[int, Array]
-After = Callable[[Array], Array]
+After = Callable[[Array, str], Array]
+"""What is done with all that a step makes, and its element type."""
 
 
-def same_array(value: Array) -> Array:
+def same_array(value: Array, dtype: str) -> Array:
     """The value."""
     return value
 
@@ -33,7 +34,7 @@ class Rounding:
     def __init__(self, near: float, seed: int = 0) -> None:
         self.near, self.rng = near, np.random.default_rng(seed)
 
-    def __call__(self, value: Array) -> Array:
+    def __call__(self, value: Array, dtype: str) -> Array:
         if not np.issubdtype(value.dtype, np.floating):
             return value
         return np.asarray(value.astype(np.float64) * (1 + self.near * self.rng.uniform(-1, 1, value.shape)))
@@ -45,7 +46,7 @@ def run_single(program: RankProgram, given: Numbers, after: After = same_array) 
     with np.errstate(all="ignore"):
         for step in program.steps:
             for number, value in zip(step.makes, evaluate(step, [values[i] for i in step.reads]), strict=True):
-                values[number] = after(value)
+                values[number] = after(value, program.tensors[number].dtype)
     return values
 
 
@@ -57,7 +58,7 @@ def run_alone(program: RankProgram, given: Numbers, received: Numbers, after: Af
             if step.operator in KEPT or any(i not in values for i in step.reads):
                 continue
             for number, value in zip(step.makes, evaluate(step, [values[i] for i in step.reads]), strict=True):
-                values.setdefault(number, after(value))
+                values.setdefault(number, after(value, program.tensors[number].dtype))
     return values
 
 
@@ -69,13 +70,16 @@ def run_ranks(
     with np.errstate(all="ignore"):
         for meeting in meetings(programs):
             reads = [[values[r][i] for i in s.reads] for r, s in meeting]
-            for (rank, step), made in zip(meeting, _met(programs, meeting, reads), strict=True):
+            for (rank, step), made in zip(meeting, meet(programs, meeting, reads), strict=True):
                 for number, value in zip(step.makes, made, strict=True):
-                    values[rank][number] = after(value)
+                    values[rank][number] = after(value, programs[rank].tensors[number].dtype)
     return values
 
 
-def _met(programs: Sequence[RankProgram], meeting: Meeting, reads: list[list[Array]]) -> list[tuple[Array, ...]]:
+def meet(
+    programs: Sequence[RankProgram], meeting: Meeting, reads: Sequence[Sequence[Array]]
+) -> list[tuple[Array, ...]]:
+    """What ranks have behind a step that they do together, or one does alone."""
     step, many = meeting[0][1], len(meeting)
     if step.operator == "send":
         shape = programs[meeting[1][0]].tensors[meeting[1][1].makes[0]].shape

@@ -23,6 +23,7 @@ from .layouts import NOTHING, Layouts
 from .numbers import Array, Numbers, Rounding, run_alone, run_ranks, run_single
 from .parts import NEAR, Places, alike, first_difference, greatest, part_elements, rounded_alike
 from .relations import Relations
+from .rounding import Bound, rounding_bound
 
 LARGE = 1000.0
 """What large inputs are multiplied with: exp overflows unless the greatest element is subtracted."""
@@ -43,7 +44,7 @@ def misread(held: ProgramWithSources, received: Numbers, results: Sequence[Array
     """The first output that the steps give otherwise than the run itself did, where what is received is the same; empty
     if there is none.
     """
-    values = run_alone(held.program, _doubles(held.arrays), _doubles(received))
+    values = run_alone(held.program, in_doubles(held.arrays), in_doubles(received))
     rough = max((ROUNDED.get(t.dtype, 0.0) for s in held.program.steps for t in _made(held.program, s)), default=0.0)
     rounded: Numbers | None = None
     for (name, number), result in zip(held.program.outputs, results, strict=True):
@@ -54,7 +55,7 @@ def misread(held: ProgramWithSources, received: Numbers, results: Sequence[Array
             continue
         if rounded is None:
             once = Rounding(max(near, ROUNDED["float32"]) * ONCE)
-            rounded = run_alone(held.program, _doubles(held.arrays), _doubles(received), once)
+            rounded = run_alone(held.program, in_doubles(held.arrays), in_doubles(received), once)
         small = near * greatest(results)
         if not rounded_alike(values[number], result, small, (values[number], rounded[number])):
             return name
@@ -65,7 +66,8 @@ def _made(program: RankProgram, step: Step) -> list[Described]:
     return [program.tensors[n] for n in step.makes]
 
 
-def _doubles(arrays: Numbers) -> dict[int, Array]:
+def in_doubles(arrays: Numbers) -> dict[int, Array]:
+    """Real numbers in double precision."""
     return {n: a.astype(np.float64) if _real(a) else a for n, a in arrays.items()}
 
 
@@ -93,6 +95,8 @@ class Question:
     results: list[list[tuple[str, Part]]] = field(init=False)
     runs: list[tuple[Numbers, Sequence[Numbers]]] = field(default_factory=list)
     doubt: str = ""
+    read: bool = False
+    """Whether the programs come from files, and may be such as cannot be run."""
 
     def __post_init__(self) -> None:
         self.places = [Places(r, len(self.ranks)) for r in range(len(self.ranks))]
@@ -110,7 +114,7 @@ class Question:
         self.runs.clear()
         self.doubt = ""
         try:
-            base = _doubles({s.number: np.asarray(self.single.arrays[s.number]) for s in self.single.program.sources})
+            base = in_doubles({s.number: np.asarray(self.single.arrays[s.number]) for s in self.single.program.sources})
             self._find_results(base)
             found = self._beyond(self._compared(base, False), base, False)
             if found is not None and (lone := self.givens.lone()) is not None:
@@ -141,7 +145,7 @@ class Question:
         large = {n: (a.astype(np.float64) * LARGE if _real(a) else a) for n, a in base.items()}
         del self.runs[1:]
         for inputs, only_finite in ((drawn, False), (large, True)):
-            inputs = _doubles({n: base[n] if n in stay else a for n, a in inputs.items()})
+            inputs = in_doubles({n: base[n] if n in stay else a for n, a in inputs.items()})
             try:
                 found = self._beyond(self._compared(inputs, only_finite), inputs, only_finite)
             except IndexError as error:
@@ -259,6 +263,15 @@ class Question:
                     where, line = breaks.first(rank, numbers[name])
                     return Difference(name, rank, f"{reason}: at {list(at)}{where}", line, (x, y))
         return None
+
+    def rounding(self) -> Bound | None:
+        """How far rounding alone moves outputs apart on the inputs given, behind `differs()`."""
+        base = in_doubles({s.number: np.asarray(self.single.arrays[s.number]) for s in self.single.program.sources})
+        try:
+            given = base, self._inputs(base)
+            return rounding_bound(self.single.program, [h.program for h in self.ranks], given, self.results)
+        except (Stuck, IndexError):  # numbers did not get that far
+            return None
 
     def shape(self, name: str, output: bool) -> tuple[int, ...]:
         """Shape of a source, or of an output, of the one device."""

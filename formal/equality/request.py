@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import isinf
 from pathlib import Path
 from types import ModuleType
 
+from ...models.equality.captured import Captured, Unreadable
 from ...models.equality.pair import Given, Known, Part
+from ...models.equality.program import KEPT
+from ...models.equality.schedule import Stuck
 from ...models.sources.building.python_file import load_file
+from ...models.sources.jax.importer import is_jax
 from ...models.text import InputError
+from ...proofs.container.archive import read_container
+from ...proofs.container.canonical import ContainerError
+from ...proofs.equality.captured import decode_captured
 from .givens import ProgramWithSources, Unmatched
 from .layouts import Layouts, all_reduce_outputs
-from .question import Difference, Question, misread
+from .numbers import Numbers, run_ranks
+from .question import Difference, Question, in_doubles, misread
+from .rounding import ASSUMED as ROUNDED_SO
+from .rounding import Bound
+from .shapes import require_runs
 
 MOST_RANKS = 512
 """Ranks that one process runs, one after another."""
@@ -64,21 +78,89 @@ def ask_planned(
 def ask(
     single: Callable[..., object], distributed: Callable[..., object], ranks: int, gradients: bool, said: Layouts
 ) -> Question:
-    """Both programs, written down: `single()` once, `distributed(rank, ranks)` as every rank.  Raises `InputError` for
-    what cannot be read, and for tensors of which nothing says where they lie.
+    """Both programs, written down: `single()` once, `distributed(rank, ranks)` as every rank; of JAX `distributed` as
+    one program of all.  Raises `InputError` for what cannot be read, and for tensors of which nothing says where they
+    lie.
     """
     try:
-        from ...models.sources.distributed.capture import Unreadable, capture
-    except ModuleNotFoundError as error:
-        raise InputError(f"equal runs PyTorch programs; install the extra [torch] ({error})") from error
-    try:
-        one = capture(single, None, 1, gradients)
-        many = [capture(distributed, rank, ranks, gradients) for rank in range(ranks)]
+        one, many = _captured(single, None, gradients)[0], _captured(distributed, ranks, gradients)
     except Unreadable as error:
         raise InputError(str(error)) from error
-    for who, held in [("SINGLE", one), *((f"rank {r}", m) for r, m in enumerate(many))]:
-        if name := misread(ProgramWithSources(held.program, held.arrays), held.received, held.results):
-            raise InputError(f"{who}: the steps that were written down give another {name!r} than the run itself")
+    return question_of(one, many, said)
+
+
+def _captured(make: Callable[..., object], ranks: int | None, gradients: bool) -> list[Captured]:
+    """What every rank does, or the one device where `ranks` is None."""
+    if is_jax(make):
+        from ...models.sources.partitioned.capture import capture_one, capture_ranks
+
+        if gradients:
+            raise InputError("--grad: a JAX program returns the gradients that are to be compared (jax.value_and_grad)")
+        return [capture_one(make)] if ranks is None else capture_ranks(make, ranks)
+    try:
+        from ...models.sources.distributed.capture import capture
+    except ModuleNotFoundError as error:
+        raise InputError(f"equal runs PyTorch programs; install the extra [torch] ({error})") from error
+    if ranks is None:
+        return [capture(make, None, 1, gradients)]
+    return [capture(make, rank, ranks, gradients) for rank in range(ranks)]
+
+
+def offer_devices(ranks: int | None) -> None:
+    """So many host devices for JAX, which is told before it is imported; nothing where it was."""
+    if ranks is not None and "jax" not in sys.modules:
+        devices = f"--xla_force_host_platform_device_count={ranks}"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {devices}".strip()
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+
+def capture_programs(make: Callable[..., object], ranks: int | None, gradients: bool) -> list[Captured]:
+    """A program of one device (`ranks` None), or of every rank, compared with the run.  Raises `InputError`."""
+    try:
+        found = _captured(make, ranks, gradients)
+    except Unreadable as error:
+        raise InputError(str(error)) from error
+    one = found[0] if ranks is None else None
+    _compare_with_run(one, [] if ranks is None else found)
+    return found
+
+
+def ask_captured(single: Path, distributed: Path, ranks: int | None, said: Layouts) -> Question:
+    """The question of two files that `capture` wrote.  Raises `InputError`, naming the file."""
+    files = []
+    for path, device in ((single, True), (distributed, False)):
+        if path.suffix != ".spz":
+            raise InputError(f"{path}: SINGLE is a file of `capture`, so this is to be one too (.spz)")
+        try:
+            found = decode_captured(read_container(path))
+        except ContainerError as error:
+            raise InputError(f"{path}: {error}; SINGLE and DISTRIBUTED are files of `capture`") from error
+        if found.device is not device:
+            raise InputError(
+                f"{path}: was written {'without' if found.device else 'with'} --ranks; SINGLE is of one device, the"
+                " other of ranks"
+            )
+        for rank, held in enumerate(found.programs):
+            require_runs(held.program, str(path) if device else f"{path}, rank {rank}")
+        files.append(found.programs)
+    if ranks not in (None, len(files[1])):
+        raise InputError(f"--ranks {ranks}: {distributed} has {len(files[1])}; leave --ranks out")
+    one, *many = (ProgramWithSources(p.program, p.arrays) for programs in files for p in programs)
+    question = _question(one, many, said)
+    question.read = True
+    return question
+
+
+def question_of(one: Captured, many: Sequence[Captured], said: Layouts) -> Question:
+    """The question of programs that were written down.  Raises `InputError` where one was written down otherwise than
+    it ran, and for tensors of which nothing says where they lie.
+    """
+    _compare_with_run(one, many)
+    single, *ranks = (ProgramWithSources(c.program, c.arrays) for c in (one, *many))
+    return _question(single, ranks, said)
+
+
+def _question(one: ProgramWithSources, many: Sequence[ProgramWithSources], said: Layouts) -> Question:
     partial = {name: layout.partial for name, layout in said.outputs.items() if layout.partial is not None}
     programs = []
     for rank, held in enumerate(many):
@@ -86,11 +168,40 @@ def ask(
         for name in said.outputs:
             if name not in names:
                 raise InputError(f"--layouts: rank {rank} has no output {name!r}; it has {', '.join(names)}")
-        programs.append(ProgramWithSources(all_reduce_outputs(held.program, partial, ranks), held.arrays))
+        programs.append(ProgramWithSources(all_reduce_outputs(held.program, partial, len(many)), held.arrays))
     try:
-        return Question(ProgramWithSources(one.program, one.arrays), programs, said)
+        return Question(one, programs, said)
     except Unmatched as error:
         raise InputError(str(error)) from error
+
+
+def _compare_with_run(one: Captured | None, many: Sequence[Captured]) -> None:
+    """`InputError` where a program was written down otherwise than it ran."""
+    for who, held, received in _received(one, many):
+        try:
+            name = misread(ProgramWithSources(held.program, held.arrays), received, held.results)
+        except IndexError as error:
+            raise InputError(f"{who}: reads outside a tensor on the inputs given: {error}") from error
+        if name:
+            raise InputError(f"{who}: the steps that were written down give another {name!r} than the run itself")
+
+
+def _received(one: Captured | None, many: Sequence[Captured]) -> Iterator[tuple[str, Captured, Numbers]]:
+    """Every program with what it receives: what it did in a run of its own, or does among the others."""
+    if one is not None:
+        yield "SINGLE", one, one.received
+    sent: Sequence[Numbers] | None = None
+    for rank, held in enumerate(many):
+        taken = {n for s in held.program.steps if s.operator in KEPT for n in s.makes}
+        if held.received or not taken:
+            yield f"rank {rank}", held, held.received
+            continue
+        if sent is None:
+            try:
+                sent = run_ranks([m.program for m in many], [in_doubles(m.arrays) for m in many])
+            except Stuck as stuck:
+                raise InputError(f"the program that was written down never ends: {stuck}") from stuck
+        yield f"rank {rank}", held, {n: sent[rank][n] for n in taken}
 
 
 def look(question: Question, seed: int) -> Difference | None:
@@ -99,6 +210,10 @@ def look(question: Question, seed: int) -> Difference | None:
         return question.differs(seed)
     except Unmatched as error:
         return Difference("", None, str(error))
+    except (ArithmeticError, KeyError, TypeError, ValueError) as error:
+        if not question.read or isinstance(error, InputError):
+            raise
+        raise InputError(f"a step of the programs that were read cannot be run: {error}") from error
 
 
 def describe(question: Question) -> dict[str, list[dict[str, object]]]:
@@ -114,6 +229,32 @@ def describe(question: Question) -> dict[str, list[dict[str, object]]]:
         for name, part in results
     ]
     return {"inputs": rows, "outputs": outputs}
+
+
+def rounding_words(bound: Bound) -> str:
+    """How far rounding alone moves outputs apart, as people say it.
+
+    >>> rounding_words(Bound("output", 1, 3.1e-5, 2.4e-7, "float32"))
+    'equal up to rounding: at most 3.1e-05 (float32, output of rank 1, on the inputs given), measured 2.4e-07'
+    """
+    where = f"{bound.precision}, {bound.output} of rank {bound.rank}, on the inputs given"
+    if isinf(bound.bound):
+        return f"no bound of rounding is known ({where}), measured {bound.measured:.2g}"
+    return f"equal up to rounding: at most {bound.bound:.2g} ({where}), measured {bound.measured:.2g}"
+
+
+def rounding_json(bound: Bound | None) -> dict[str, object] | None:
+    """The same, and what it rests on; None where nothing was computed."""
+    if bound is None:
+        return None
+    return {
+        "output": bound.output,
+        "rank": bound.rank,
+        "bound": None if isinf(bound.bound) else repr(bound.bound),
+        "measured": repr(bound.measured),
+        "precision": bound.precision,
+        "assumptions": list(ROUNDED_SO),
+    }
 
 
 def words_of(question: Question, given: Given, output: bool = False) -> str:

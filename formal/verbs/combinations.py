@@ -268,6 +268,8 @@ REDUCE: Final = Combinations(
     },
 )
 
+CAPTURE: Final = Combinations("capture", ("ranks", "grad", "output", "force", "as_json"))
+
 EQUAL: Final = Combinations(
     "equal",
     ("ranks", "grad", "layouts", "seed", "output", "force", "as_json"),

@@ -7,14 +7,11 @@ Exit codes: 0 equal, 10 different, 5 undecided, 3 not readable.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import click
 
 from ...models.problem.claims import Verdict
-from ...models.sources.building.python_file import load_object
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import Count, force_option, json_option, output_option, refuse_combinations
 from ...models.text import InputError
@@ -25,13 +22,18 @@ from ..equality.question import Difference, Question
 from ..equality.request import (
     MOST_RANKS,
     ask,
+    ask_captured,
     ask_planned,
     describe,
     exported_file,
     is_planned,
     look,
+    offer_devices,
+    rounding_json,
+    rounding_words,
     words_of,
 )
+from .capture import program_at
 from .combinations import EQUAL
 
 
@@ -63,10 +65,13 @@ def equal_command(
     as_json: bool,
 ) -> int:
     """Whether DISTRIBUTED (FILE.py:NAME, called with rank and ranks) computes on every rank what SINGLE (FILE.py:NAME)
-    computes on one device.  Both return what is called and its inputs.  DISTRIBUTED may be a plan (.spz), or the file
+    computes on one device.  Both return what is called and its inputs.  PyTorch or JAX; of JAX DISTRIBUTED is called
+    with ranks, once: `shard_map` or `jit` with shardings.  DISTRIBUTED may be a plan (.spz), or the file
     that `export --to dtensor` made of it: SINGLE then returns the module that was planned, and example inputs.
+    Both may be files that `capture` wrote (.spz), whose programs are read and not run.
     """
     said = read_layouts(layouts)
+    offer_devices(ranks)
     with Watch("running both programs"):
         question = _question(publisher, single, distributed, ranks, grad, said)
     with Watch("comparing numbers"):
@@ -77,12 +82,14 @@ def equal_command(
         published = publisher.publish(output, write_equality(question.pair()))
     proved = published.verdict is Verdict.PROVED and not question.doubt
     reason = question.doubt or published.reason
+    bound = question.rounding() if proved else None
     document: dict[str, object] = {
         "verdict": "equal" if proved else "undecided",
         "ranks": len(question.ranks),
         "reason": reason,
         **describe(question),
         "assumptions": list(published.assumptions),
+        "rounding": rounding_json(bound),
         "identity": published.identity,
         "certificate": None if published.path is None else str(published.path),
     }
@@ -95,6 +102,8 @@ def equal_command(
             count = sum(len(r) for r in question.results)
             say(f"equal: {count} outputs on {len(question.ranks)} ranks, proved over the real numbers")
             say(f"assumed: {', '.join(published.assumptions)}")
+            if bound is not None:
+                say(rounding_words(bound))
         else:
             say(f"undecided: {question.doubt or f'{published.reason}; numbers do not differ'}")
         if published.path is not None:
@@ -105,22 +114,16 @@ def equal_command(
 def _question(
     publisher: Publisher, single: str, distributed: str, ranks: int | None, grad: bool, said: Layouts
 ) -> Question:
+    if single.endswith(".spz"):
+        if grad:
+            raise InputError("--grad: gradients were written down, or not, by `capture --grad`")
+        return ask_captured(Path(single), Path(distributed), ranks, said)
     if is_planned(distributed):
         with exported_file(Path(distributed), publisher.export_text) as layout:
-            return ask_planned(_maker(single), layout, distributed, ranks, grad, said)
+            return ask_planned(program_at(single), layout, distributed, ranks, grad, said)
     if ranks is None:
         raise click.UsageError("--ranks: on how many ranks does DISTRIBUTED run?")
-    return ask(_maker(single), _maker(distributed), ranks, grad, said)
-
-
-def _maker(place: str) -> Callable[..., object]:
-    path, colon, name = place.rpartition(":")
-    if not colon:
-        raise InputError(f"{place!r}: write FILE.py:NAME")
-    found = load_object(Path(path), name)
-    if not callable(found):
-        raise InputError(f"{place}: is not called; write a function that returns what is called and its inputs")
-    return cast("Callable[..., object]", found)
+    return ask(program_at(single), program_at(distributed), ranks, grad, said)
 
 
 def _different(found: Difference, question: Question, as_json: bool) -> int:

@@ -39,8 +39,8 @@ def encode_equality(pair: Pair) -> dict[str, Member]:
         EQUALITY: canonical(
             {
                 "format": FORMAT,
-                "single": _program(pair.single),
-                "programs": [_program(p) for p in different],
+                "single": program_json(pair.single),
+                "programs": [program_json(p) for p in different],
                 "ranks": [different.index(p) for p in pair.ranks],
                 "constants": [[n, _given(k)] for n, k in pair.constants],
                 "given": [[[n, _given(g)] for n, g in given] for given in pair.given],
@@ -55,7 +55,8 @@ def encode_equality(pair: Pair) -> dict[str, Member]:
     }
 
 
-def _program(program: RankProgram) -> dict[str, object]:
+def program_json(program: RankProgram) -> dict[str, object]:
+    """A program as JSON."""
     return {
         "sources": [[s.number, s.name, s.kind] for s in program.sources],
         "steps": [
@@ -100,11 +101,11 @@ def decode_equality(members: Mapping[str, Member]) -> Pair:
     )
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
-    programs = [_read_program(r) for r in head["programs"].items(MOST)]
+    programs = [read_program(r) for r in head["programs"].items(MOST)]
     ranks = []
     for r in head["ranks"].items(MOST_RANKS):
         ranks.append(programs[r.integer(0, len(programs) - 1)])
-    single = _read_program(head["single"])
+    single = read_program(head["single"])
     wholes = {s.name: single.tensors[s.number].shape for s in single.sources}
     outputs = {name: single.tensors[n].shape for name, n in single.outputs}
     if not outputs or not ranks:
@@ -172,7 +173,8 @@ def _read_relations(reader: Reader, program: RankProgram, single: RankProgram) -
     return tuple(found.values())
 
 
-def _read_program(reader: Reader) -> RankProgram:
+def read_program(reader: Reader) -> RankProgram:
+    """A program; `ContainerError` names what is wrong."""
     head = reader.fields("sources", "steps", "outputs", "tensors")
     tensors = []
     for one in head["tensors"].items(MOST):

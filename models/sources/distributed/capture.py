@@ -11,7 +11,6 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,26 +19,15 @@ from numpy.typing import NDArray
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves
 
+from ...equality.captured import Captured, Unreadable
 from ...equality.program import RankProgram
 from .collectives import noting_factors
 from .needed import without_waste
 from .past import HostReads, forget_ranks, seeing_freed
 from .recorder import Recorder
-from .storage import Unreadable, numbers_of
+from .storage import numbers_of
 
 __all__ = ["Captured", "Unreadable", "capture"]
-
-
-@dataclass(frozen=True, eq=False)
-class Captured:
-    """A program with the values of its sources, what it received in the run, by number, and what the run gave then for
-    its outputs.
-    """
-
-    program: RankProgram
-    arrays: Mapping[int, NDArray[np.generic]]
-    received: Mapping[int, NDArray[np.generic]]
-    results: tuple[NDArray[np.generic], ...]
 
 
 def capture(make: Callable[..., object], rank: int | None, ranks: int, gradients: bool) -> Captured:

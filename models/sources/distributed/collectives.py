@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.utils._pytree import tree_leaves
 
+from ...equality.captured import Unreadable
 from ...equality.program import Word
-from .storage import Unreadable
 
 if TYPE_CHECKING:
     from .recorder import Recorder

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from ...equality.captured import Unreadable
 from ...equality.program import Word
-from .storage import Unreadable, dtype_of
+from .storage import dtype_of
 from .views import positive, slice_view
 
 if TYPE_CHECKING:

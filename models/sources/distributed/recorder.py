@@ -18,12 +18,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ...equality.captured import Unreadable
 from ...equality.program import Described, Source, Step, Word
 from . import operators
 from .apart import PARTS
 from .collectives import record
 from .pairs import PAIRS
-from .storage import Memory, Ref, Unreadable, View, dtype_of, numbers_of, shape_of
+from .storage import Memory, Ref, View, dtype_of, numbers_of, shape_of
 from .views import of_pairs
 from .views import views as views_of
 from .windows import NotKnown

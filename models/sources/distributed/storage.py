@@ -15,16 +15,13 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
 
+from ...equality.captured import Unreadable
 from ...equality.program import Described, Word
 
 if TYPE_CHECKING:
     import torch
 
 Key = tuple[int, int, tuple[int, ...], tuple[int, ...]]
-
-
-class Unreadable(ValueError):
-    """A program that cannot be written down; the message names the operator and the line."""
 
 
 @dataclass(frozen=True)

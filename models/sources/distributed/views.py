@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, Final
 
-from .storage import Unreadable, View
+from ...equality.captured import Unreadable
+from .storage import View
 
 Args = tuple[Any, ...]
 
