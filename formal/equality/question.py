@@ -143,6 +143,10 @@ class Question:
         for inputs, only_finite in ((drawn, False), (large, True)):
             inputs = _doubles({n: base[n] if n in stay else a for n, a in inputs.items()})
             try:
+                run_single(self.single.program, inputs)
+            except IndexError:  # no inputs on which the one device runs: other numbers, the same positions
+                inputs |= {n: a for n, a in base.items() if not _real(a)}
+            try:
                 found = self._beyond(self._compared(inputs, only_finite), inputs, only_finite)
             except IndexError as error:
                 found = Difference("", None, f"a rank reads outside a tensor on inputs of this kind: {error}")
@@ -287,7 +291,7 @@ class Question:
             for rank, held in enumerate(self.ranks)
         )
         return Pair(
-            self.single.program,
+            found.turned(),
             tuple(h.program for h in self.ranks),
             tuple(constants),
             tuple(tuple(sorted(g.items())) for g in self.given),
@@ -298,9 +302,13 @@ class Question:
 
 
 def _drawn(a: Array, rng: np.random.Generator) -> Array:
-    """Whole numbers between the least and the greatest of those that are given; truth values as they are."""
+    """Whole numbers between the least and the greatest of those that are given, of those themselves where some are
+    negative: -100 may say that there is nothing, and -70 be out of range; truth values as they are.
+    """
     if not a.size or a.dtype == bool:
         return a
+    if bool(np.any(a < 0)):
+        return rng.choice(a.reshape(-1), a.shape)
     return rng.integers(int(a.astype(np.int64).min()), int(a.astype(np.int64).max()) + 1, size=a.shape).astype(a.dtype)
 
 

@@ -3,12 +3,16 @@
 Numbers tell it, on the inputs that are given and on drawn ones; the checker sees it again from forms.  What the same
 operator makes of the tensors that a rank's are parts of is looked at first.  Of others that have the same numbers (the
 masks of two layers) one that the same operator makes is taken, and the first behind the one that was taken last.
+
+Where ranks have their dimensions in another order (positions before the batch, as Megatron-LM does), the tensor of the
+one device is turned: a permutation, which nothing reads, stands behind its steps, and the rank's tensor is a part of
+what that makes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Final
 
@@ -16,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...models.equality.pair import Given, Part, Relation, Runs
-from ...models.equality.program import RankProgram
+from ...models.equality.program import Described, RankProgram, Step
 from .numbers import Array
 from .parts import NEAR, Places, alike, part_elements
 
@@ -27,6 +31,11 @@ Found = tuple[int, tuple[Runs, ...]]
 
 MOST_PLACES: Final = 16
 """Places of one shape in another that are looked at."""
+TURNS: Final[Mapping[int, tuple[tuple[int, ...], ...]]] = {
+    3: ((1, 0, 2),),
+    4: ((2, 0, 1, 3), (1, 0, 2, 3), (0, 2, 1, 3)),
+}
+"""Orders of dimensions that are looked at: positions before the batch, of tensors with heads too."""
 
 
 @dataclass
@@ -40,6 +49,7 @@ class Relations:
     _blocks: dict[tuple[int, Shape, Shape], list[tuple[Runs, ...]]] = field(default_factory=dict)
     _made: dict[int, str] = field(default_factory=dict)
     _mirrored: dict[tuple[str, int, tuple[int, ...]], list[int]] = field(default_factory=dict)
+    _turned: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
 
     def of(
         self, rank: int, program: RankProgram, given: Mapping[int, Given], runs: Sequence[Run], places: Places
@@ -56,15 +66,40 @@ class Relations:
                 if mine[0].size <= 1 or bool(np.all(mine[0] == mine[0].flat[0])):
                     continue
                 mirrored = self._mirrored.get((step.operator, which, tuple(wholes.get(i, -1) for i in step.reads)), ())
-                part = self._first(mine, [(n, p) for n in mirrored for p in self._places(rank, mine[0], n, places)])
-                if part is None:
-                    near = self._near(rank, mine[0], places)
-                    near.sort(key=lambda n: (self._made[n[0]] != step.operator, n[0] <= last, n[0]))
-                    part = self._first(mine, near)
+                part = self._part(rank, step.operator, mine, mirrored, last, places)
                 if part is not None:
                     last = wholes[number] = part[0]
                     found.append(Relation(number, *part))
+                    continue
+                for turn in TURNS.get(mine[0].ndim, ()):
+                    back = tuple(turn.index(d) for d in range(len(turn)))
+                    one = [m.transpose(back) for m in mine]
+                    if (part := self._part(rank, step.operator, one, mirrored, last, places)) is not None:
+                        last = wholes[number] = part[0]
+                        turned = self._turned.setdefault((part[0], turn), len(self.single.tensors) + len(self._turned))
+                        found.append(Relation(number, turned, tuple(part[1][d] for d in turn)))
+                        break
         return tuple(found)
+
+    def _part(
+        self, rank: int, operator: str, mine: Sequence[Array], mirrored: Sequence[int], last: int, places: Places
+    ) -> Found | None:
+        """Of which tensor of the one device these are a part: of `mirrored` ones, or the first behind the last."""
+        part = self._first(mine, [(n, p) for n in mirrored for p in self._places(rank, mine[0], n, places)])
+        if part is None:
+            near = self._near(rank, mine[0], places)
+            near.sort(key=lambda n: (self._made[n[0]] != operator, n[0] <= last, n[0]))
+            part = self._first(mine, near)
+        return part
+
+    def turned(self) -> RankProgram:
+        """The program of the one device with what was turned behind its steps."""
+        single = self.single
+        described = [single.tensors[n] for n, _ in self._turned]
+        shapes = [tuple(d.shape[i] for i in turn) for d, (_, turn) in zip(described, self._turned, strict=True)]
+        steps = (Step("permute", (n,), (k,), (("dims", turn),)) for (n, turn), k in self._turned.items())
+        tensors = (Described(shape, d.dtype) for shape, d in zip(shapes, described, strict=True))
+        return replace(single, steps=(*single.steps, *steps), tensors=(*single.tensors, *tensors))
 
     def is_whole(self, array: Array) -> bool:
         """Whether an array is a whole tensor that the one device makes or is given, in the first run."""
