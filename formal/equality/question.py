@@ -291,7 +291,7 @@ class Question:
             for rank, held in enumerate(self.ranks)
         )
         return Pair(
-            found.turned(),
+            found.single_with_changed(),
             tuple(h.program for h in self.ranks),
             tuple(constants),
             tuple(tuple(sorted(g.items())) for g in self.given),

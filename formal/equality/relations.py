@@ -6,13 +6,14 @@ masks of two layers) one that the same operator makes is taken, and the first be
 
 Where ranks have their dimensions in another order (positions before the batch, as Megatron-LM does), the tensor of the
 one device is turned: a permutation, which nothing reads, stands behind its steps, and the rank's tensor is a part of
-what that makes.
+what that makes.  So is a multiple, as gradients are of a loss that is a mean over the rank's own part of the batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import product
 from typing import Final
 
@@ -28,9 +29,13 @@ Run = Mapping[int, Array]
 Shape = tuple[int, ...]
 Found = tuple[int, tuple[Runs, ...]]
 """A tensor of the one device, and a part of it."""
+Change = tuple[int, ...] | Fraction
+"""An order of dimensions, or a multiple."""
 
 MOST_PLACES: Final = 16
 """Places of one shape in another that are looked at."""
+MOST_MULTIPLE: Final = 64
+"""Numerator and denominator of a multiple: ranks that share a batch, times micro-batches."""
 TURNS: Final[Mapping[int, tuple[tuple[int, ...], ...]]] = {
     3: ((1, 0, 2),),
     4: ((2, 0, 1, 3), (1, 0, 2, 3), (0, 2, 1, 3)),
@@ -49,7 +54,7 @@ class Relations:
     _blocks: dict[tuple[int, Shape, Shape], list[tuple[Runs, ...]]] = field(default_factory=dict)
     _made: dict[int, str] = field(default_factory=dict)
     _mirrored: dict[tuple[str, int, tuple[int, ...]], list[int]] = field(default_factory=dict)
-    _turned: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
+    _behind: dict[tuple[int, Change], int] = field(default_factory=dict)
 
     def of(
         self, rank: int, program: RankProgram, given: Mapping[int, Given], runs: Sequence[Run], places: Places
@@ -71,15 +76,38 @@ class Relations:
                     last = wholes[number] = part[0]
                     found.append(Relation(number, *part))
                     continue
-                for turn in TURNS.get(mine[0].ndim, ()):
-                    back = tuple(turn.index(d) for d in range(len(turn)))
-                    one = [m.transpose(back) for m in mine]
+                for step_back, one in self._changed(mine, mirrored, places):
                     if (part := self._part(rank, step.operator, one, mirrored, last, places)) is not None:
                         last = wholes[number] = part[0]
-                        turned = self._turned.setdefault((part[0], turn), len(self.single.tensors) + len(self._turned))
-                        found.append(Relation(number, turned, tuple(part[1][d] for d in turn)))
+                        found.append(self._relation(number, part, step_back))
                         break
         return tuple(found)
+
+    def _changed(
+        self, mine: Sequence[Array], mirrored: Sequence[int], places: Places
+    ) -> Iterator[tuple[Change, list[Array]]]:
+        """The step that makes a rank's tensor of a part of one of the one device, and what that part would be."""
+        for turn in TURNS.get(mine[0].ndim, ()):
+            back = tuple(turn.index(d) for d in range(len(turn)))
+            yield turn, [m.transpose(back) for m in mine]
+        if not np.issubdtype(mine[0].dtype, np.floating):
+            return
+        factors = [Fraction(n) for n in range(2, places.ranks + 1) if places.ranks % n == 0]
+        at = int(np.argmax(np.abs(mine[0])))
+        for whole in mirrored:
+            for place in self._places(places.rank, mine[0], whole, places):
+                there = float(part_elements(self.runs[0][whole], Part("", place)).reshape(-1)[at])
+                quotient = float(mine[0].reshape(-1)[at]) / there if there else 0.0
+                if np.isfinite(quotient) and (near := Fraction(quotient).limit_denominator(MOST_MULTIPLE)) > 0:
+                    factors += [near] * (abs(float(near) - quotient) <= NEAR * quotient and near <= MOST_MULTIPLE)
+        for factor in dict.fromkeys(factors):
+            if factor != 1:
+                yield factor, [m / float(factor) for m in mine]
+
+    def _relation(self, number: int, part: Found, change: Change) -> Relation:
+        changed = self._behind.setdefault((part[0], change), len(self.single.tensors) + len(self._behind))
+        runs = tuple(part[1][d] for d in change) if isinstance(change, tuple) else part[1]
+        return Relation(number, changed, runs)
 
     def _part(
         self, rank: int, operator: str, mine: Sequence[Array], mirrored: Sequence[int], last: int, places: Places
@@ -92,13 +120,17 @@ class Relations:
             part = self._first(mine, near)
         return part
 
-    def turned(self) -> RankProgram:
-        """The program of the one device with what was turned behind its steps."""
-        single = self.single
-        described = [single.tensors[n] for n, _ in self._turned]
-        shapes = [tuple(d.shape[i] for i in turn) for d, (_, turn) in zip(described, self._turned, strict=True)]
-        steps = (Step("permute", (n,), (k,), (("dims", turn),)) for (n, turn), k in self._turned.items())
-        tensors = (Described(shape, d.dtype) for shape, d in zip(shapes, described, strict=True))
+    def single_with_changed(self) -> RankProgram:
+        """The program of the one device with what was turned or multiplied behind its steps."""
+        single, steps, tensors = self.single, list[Step](), list[Described]()
+        for (n, change), k in self._behind.items():
+            was = single.tensors[n]
+            if isinstance(change, tuple):
+                steps.append(Step("permute", (n,), (k,), (("dims", change),)))
+                tensors.append(Described(tuple(was.shape[d] for d in change), was.dtype))
+            else:
+                steps.append(Step("mul", (n,), (k,), (("number", float(change)),)))
+                tensors.append(was)
         return replace(single, steps=(*single.steps, *steps), tensors=(*single.tensors, *tensors))
 
     def is_whole(self, array: Array) -> bool:

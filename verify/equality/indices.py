@@ -1,8 +1,9 @@
 """Learns below what integer inputs lie: what the one device takes for positions in a tensor lies in it, where its
 program is defined.
 
-Positions of inputs are followed through views, and where they are taken unless they are negative.  Of an input it is known where every element that anything reads, on the
-one device or on a rank, is such a position; what nobody reads may be taken for one.
+Positions of inputs are followed through views, and where they are taken unless they are negative.  Of an input it is
+known where every element that anything reads, on the one device or on a rank, is such a position; what nobody reads may
+be taken for one.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def _follow(
     below: Mapping[str, Places] | None,
     work: Callable[[int], None],
 ) -> None:
-    """Marks what is read of inputs; on the one device also below what positions lie, the least where there are several."""
+    """Marks what is read of inputs; on the one device also below what positions lie."""
     true = set[int]()  # of what is never below 0
     for step in program.steps:
         if step.reads and step.reads[0] in true:
@@ -77,10 +78,9 @@ def _follow(
         if (view := _view(program, step, mine[0][2])) is not None:
             held[step.makes[0]] = mine[0][1], view
             continue
-        if step.operator in ("ne", "gt", "ge") and isinstance(n := dict(step.words).get("number"), int) and n < 0:
-            if not dict(step.words).get("reverse"):
-                true.update(step.makes)
-                continue
+        if _always(step):
+            true.update(step.makes)
+            continue
         for k, name, places in mine:
             at = places.reshape(-1)
             read[name][at] = True
@@ -113,8 +113,15 @@ def _view(program: RankProgram, step: Step, places: Places) -> Places | None:
     return None
 
 
+def _always(step: Step) -> bool:
+    """Whether a comparison is true of every number that is not below 0."""
+    words = dict(step.words)
+    number = words.get("number")
+    return step.operator in ("ne", "gt", "ge") and not words.get("reverse") and isinstance(number, int) and number < 0
+
+
 def _size(program: RankProgram, step: Step, operand: int) -> int:
-    """Below what an operand lies: the extent of the dimension in which its elements are positions; 0 if they are none."""
+    """The extent of the dimension in which elements of an operand are positions; 0 if they are none."""
     words, shape = dict(step.words), program.tensors[step.reads[0]].shape
     match step.operator:
         case "gather" | "scatter_add" if operand == 1:

@@ -309,8 +309,11 @@ class Lemmas:
         return Lemma(tuple(rows), tuple(self._renamed(n, cells, wholes) for n in cells), wholes[whole], runs)
 
     def _unturned(self, whole: int) -> int:
-        """Of what a tensor is another order of dimensions."""
-        while whole in self._made and self.operations[self._made[whole].operation].operator == "permute":
+        """Of what a tensor is another order of dimensions, or a multiple."""
+        while whole in self._made:
+            operation = self.operations[self._made[whole].operation]
+            if operation.operator != "permute" and (operation.operator != "mul" or len(self._made[whole].reads) > 1):
+                break
             (whole,) = self._made[whole].reads
         return whole
 

@@ -168,8 +168,8 @@ def _extreme(name: str) -> Handler:
         wide = (*x.shape[:d], 1, *x.shape[d + 1 :])
         words: dict[str, Word] = {"dim": d, "k": 1, "largest": name == "amax"}
         found = r.step("topk", (r.number(x),), words, ((wide, out[0].dtype), (wide, out[1].dtype)))
-        values = _reduced(name)(r, (x, d), {}, out[0])[0]
         shape = tuple(out[0].shape)
+        values = _reduced(name)(r, (x, d, len(shape) == rank > 0), {}, out[0])[0]
         return r.reshape(values, shape, out[0].dtype), r.reshape(found[1], shape, out[1].dtype)
 
     return handle
