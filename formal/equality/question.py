@@ -1,6 +1,7 @@
 """Decides whether a program on ranks computes what one device computes: numbers first, then what is to be proved.
 
-stuck       ranks that wait for ever, or call different collectives: different
+in time     what a collective that is under way makes is read, or what it reads is written; ranks that wait for ever, or
+            call different collectives: different
 numbers     on the inputs that are given, on drawn ones and on large ones: where an output differs, different, with
             the first step behind which no tensor is one of the one device, a part of one, or a part of its sum
 proved      else it is a `Pair` for the checker; what that does not see to be equal is undecided
@@ -15,7 +16,7 @@ import numpy as np
 
 from ...models.equality.pair import Given, Pair, Part
 from ...models.equality.program import Described, RankProgram, Step
-from ...models.equality.schedule import Stuck
+from ...models.equality.schedule import Race, Stuck
 from ...models.text import InputError
 from .breaks import Breaks
 from .givens import Givens, ProgramWithSources, Unmatched, constant_of, stated_part
@@ -87,6 +88,8 @@ class Question:
     single: ProgramWithSources
     ranks: Sequence[ProgramWithSources]
     said: Layouts = NOTHING
+    races: Sequence[tuple[int, Race]] = ()
+    stuck: Stuck | None = None
     places: list[Places] = field(init=False)
     givens: Givens = field(init=False)
     given: list[dict[int, Given]] = field(init=False)
@@ -109,7 +112,11 @@ class Question:
         """
         self.runs.clear()
         self.doubt = ""
+        for rank, race in self.races:
+            return Difference("", rank, f"rank {rank} {race.reason}", race.line)
         try:
+            if self.stuck is not None:
+                raise self.stuck
             base = _doubles({s.number: np.asarray(self.single.arrays[s.number]) for s in self.single.program.sources})
             self._find_results(base)
             found = self._beyond(self._compared(base, False), base, False)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
+from operator import eq
 from typing import Final
 
 import numpy as np
@@ -43,6 +44,24 @@ TURNS: Final[Mapping[int, tuple[tuple[int, ...], ...]]] = {
 """Orders of dimensions that are looked at: positions before the batch, of tensors with heads too."""
 
 
+@dataclass(frozen=True)
+class Sought:
+    """What is known of a rank's tensor: what makes it, tensors of the one device that the same makes of the tensors
+    that those it is made of are parts of, the one that was found last, and where those that it is made of lie.
+    """
+
+    operator: str
+    mirrored: Sequence[int]
+    last: int
+    places: Places
+    beside: Sequence[tuple[Runs, ...]]
+
+    def agrees(self, place: tuple[Runs, ...]) -> int:
+        """In how many dimensions a place is that of what it is made of."""
+        alike = (sum(map(eq, place, other)) for other in self.beside if len(other) == len(place))
+        return max(alike, default=0)
+
+
 @dataclass
 class Relations:
     """`runs`: of the one device, the tensors of every run by number."""
@@ -64,38 +83,41 @@ class Relations:
             self._look()
         sources = {s.name: s.number for s in self.single.sources}
         wholes = {n: sources[g.of] for n, g in given.items() if isinstance(g, Part)}
+        lie = {n: g.runs for n, g in given.items() if isinstance(g, Part)}
         found, last = list[Relation](), -1
         for step in program.steps:
+            beside = [lie[i] for i in step.reads if i in lie]
             for which, number in enumerate(step.makes):
                 mine = [run[number] for run in runs]
                 if mine[0].size <= 1 or bool(np.all(mine[0] == mine[0].flat[0])):
                     continue
                 mirrored = self._mirrored.get((step.operator, which, tuple(wholes.get(i, -1) for i in step.reads)), ())
-                part = self._part(rank, step.operator, mine, mirrored, last, places)
-                if part is not None:
-                    last = wholes[number] = part[0]
+                sought = Sought(step.operator, mirrored, last, places, beside)
+                if (part := self._part(mine, sought)) is not None:
+                    last, lie[number] = part
+                    wholes[number] = last
                     found.append(Relation(number, *part))
                     continue
-                for step_back, one in self._changed(mine, mirrored, places):
-                    if (part := self._part(rank, step.operator, one, mirrored, last, places)) is not None:
+                for change, one in self._changed(mine, sought):
+                    if (part := self._part(one, sought)) is not None:
                         last = wholes[number] = part[0]
-                        found.append(self._relation(number, part, step_back))
+                        found.append(self._relation(number, part, change))
+                        lie[number] = found[-1].runs
                         break
         return tuple(found)
 
-    def _changed(
-        self, mine: Sequence[Array], mirrored: Sequence[int], places: Places
-    ) -> Iterator[tuple[Change, list[Array]]]:
+    def _changed(self, mine: Sequence[Array], sought: Sought) -> Iterator[tuple[Change, list[Array]]]:
         """The step that makes a rank's tensor of a part of one of the one device, and what that part would be."""
         for turn in TURNS.get(mine[0].ndim, ()):
             back = tuple(turn.index(d) for d in range(len(turn)))
             yield turn, [m.transpose(back) for m in mine]
         if not np.issubdtype(mine[0].dtype, np.floating):
             return
-        factors = [Fraction(n) for n in range(2, places.ranks + 1) if places.ranks % n == 0]
+        ranks = sought.places.ranks
+        factors = [Fraction(n) for n in range(2, ranks + 1) if ranks % n == 0]
         at = int(np.argmax(np.abs(mine[0])))
-        for whole in mirrored:
-            for place in self._places(places.rank, mine[0], whole, places):
+        for whole in sought.mirrored:
+            for place in self._places(mine[0], whole, sought.places):
                 there = float(part_elements(self.runs[0][whole], Part("", place)).reshape(-1)[at])
                 quotient = float(mine[0].reshape(-1)[at]) / there if there else 0.0
                 if np.isfinite(quotient) and (near := Fraction(quotient).limit_denominator(MOST_MULTIPLE)) > 0:
@@ -109,14 +131,15 @@ class Relations:
         runs = tuple(part[1][d] for d in change) if isinstance(change, tuple) else part[1]
         return Relation(number, changed, runs)
 
-    def _part(
-        self, rank: int, operator: str, mine: Sequence[Array], mirrored: Sequence[int], last: int, places: Places
-    ) -> Found | None:
-        """Of which tensor of the one device these are a part: of `mirrored` ones, or the first behind the last."""
-        part = self._first(mine, [(n, p) for n in mirrored for p in self._places(rank, mine[0], n, places)])
+    def _part(self, mine: Sequence[Array], sought: Sought) -> Found | None:
+        """Of which tensor of the one device these are a part: of mirrored ones, or the first behind the last; of places
+        with the same numbers, as masks have, the one where the tensors lie of which it is made.
+        """
+        mirrored = [(n, p) for n in sought.mirrored for p in self._places(mine[0], n, sought.places)]
+        part = self._first(mine, sorted(mirrored, key=lambda found: -sought.agrees(found[1])))
         if part is None:
-            near = self._near(rank, mine[0], places)
-            near.sort(key=lambda n: (self._made[n[0]] != operator, n[0] <= last, n[0]))
+            near, last = self._near(mine[0], sought.places), sought.last
+            near.sort(key=lambda n: (self._made[n[0]] != sought.operator, n[0] <= last, n[0], -sought.agrees(n[1])))
             part = self._first(mine, near)
         return part
 
@@ -158,16 +181,16 @@ class Relations:
                 return whole, place
         return None
 
-    def _places(self, rank: int, mine: Array, whole: int, places: Places) -> list[tuple[Runs, ...]]:
+    def _places(self, mine: Array, whole: int, places: Places) -> list[tuple[Runs, ...]]:
         there = self.runs[0][whole].shape
-        key = rank, mine.shape, there
+        key = places.rank, mine.shape, there
         if key not in self._blocks:
             self._blocks[key] = _places(mine.shape, there, places)
         return self._blocks[key]
 
-    def _near(self, rank: int, mine: Array, places: Places) -> list[Found]:
+    def _near(self, mine: Array, places: Places) -> list[Found]:
         """Parts of tensors whose first element is that of a rank's tensor."""
-        key = rank, mine.shape
+        key = places.rank, mine.shape
         if key not in self._corners:
             self._corners[key] = self._candidates(mine.shape, places)
         parts, corners = self._corners[key]
@@ -201,6 +224,8 @@ def _places(shape: Sequence[int], whole: Sequence[int], places: Places) -> list[
             continue
         rows = [r for r in sorted(places.rows) if sum(k for _, _, k in r) == n and max(t + k for _, t, k in r) <= m]
         known = m % n == 0 or (n, m) in places.firsts
-        firsts = dict.fromkeys([*([places.first(n, m)] if known else []), *places.within(n, m)])
+        firsts = dict.fromkeys(
+            [*([places.first(n, m)] if known else []), *places.within(n, m), *places.on_meshes(n, m)]
+        )
         choices.append([*rows, *(((0, first, n),) for first in firsts)])
     return [place for place, _ in zip(product(*choices), range(MOST_PLACES), strict=False)]

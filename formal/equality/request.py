@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from ...models.equality.pair import Given, Known, Part
+from ...models.equality.schedule import stuck_messages
 from ...models.sources.building.python_file import load_file
 from ...models.text import InputError
 from .givens import ProgramWithSources, Unmatched
@@ -88,7 +89,9 @@ def ask(
                 raise InputError(f"--layouts: rank {rank} has no output {name!r}; it has {', '.join(names)}")
         programs.append(ProgramWithSources(all_reduce_outputs(held.program, partial, ranks), held.arrays))
     try:
-        return Question(ProgramWithSources(one.program, one.arrays), programs, said)
+        races = [(rank, held.race) for rank, held in enumerate(many) if held.race is not None]
+        stuck = stuck_messages([held.events for held in many])
+        return Question(ProgramWithSources(one.program, one.arrays), programs, said, races, stuck)
     except Unmatched as error:
         raise InputError(str(error)) from error
 

@@ -265,8 +265,11 @@ class Lemmas:
             return True
         key = number, whole, runs
         if key not in self._holds:
+            before = self.lost.terms
             self._holds[key] = any(self._holds_behind(steps, number, whole, runs) for steps in BEHIND)
-            if not self._holds[key]:
+            if self._holds[key]:
+                self.lost.terms = before  # nothing was made in vain
+            else:
                 self.missed.add(number)
         return self._holds[key]
 

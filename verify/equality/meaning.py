@@ -227,7 +227,7 @@ def _matmul(m: Meaning, step: Step, reads: Sequence[Value]) -> Value:
 
 
 def _hits(m: Meaning, index: Value, size: int, wrap: bool = False) -> Value:
-    """[index = v], with v the last dimension; `wrap`: negative ones count from the end, [index = v] + [index = v - n]."""
+    """[index = v], v the last dimension; `wrap`: negative ones count from the end, [index = v] + [index = v - n]."""
     wide = m.tensors.reshape(index, (*index.shape, 1))
     places = m.tensors.iota((*(1 for _ in index.shape), size), len(index.shape))
     forms = m.forms

@@ -21,6 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves
 
 from ...equality.program import RankProgram
+from ...equality.schedule import Event, Race
 from .collectives import noting_factors
 from .needed import without_waste
 from .past import HostReads, forget_ranks, seeing_freed
@@ -33,13 +34,15 @@ __all__ = ["Captured", "Unreadable", "capture"]
 @dataclass(frozen=True, eq=False)
 class Captured:
     """A program with the values of its sources, what it received in the run, by number, and what the run gave then for
-    its outputs.
+    its outputs; `race`: what it does while a collective is under way; `events`: its calls and waits.
     """
 
     program: RankProgram
     arrays: Mapping[int, NDArray[np.generic]]
     received: Mapping[int, NDArray[np.generic]]
     results: tuple[NDArray[np.generic], ...]
+    race: Race | None
+    events: tuple[Event, ...]
 
 
 def capture(make: Callable[..., object], rank: int | None, ranks: int, gradients: bool) -> Captured:
@@ -131,7 +134,8 @@ def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Capt
     )
     arrays = {s.number: _array(recorder.arrays[s.number]) for s in program.sources}
     received = {number: _array(tensor) for number, tensor in recorder.received.items()}
-    return Captured(program, arrays, received, tuple(_array(t) for t in results.values()))
+    given = tuple(_array(t) for t in results.values())
+    return Captured(program, arrays, received, given, recorder.waits.race, tuple(recorder.waits.events))
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:

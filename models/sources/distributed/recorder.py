@@ -26,6 +26,7 @@ from .pairs import PAIRS
 from .storage import Memory, Ref, Unreadable, View, dtype_of, numbers_of, shape_of
 from .views import of_pairs
 from .views import views as views_of
+from .waits import Waits
 from .windows import NotKnown
 
 OURS = tuple({str(p.parents[3]) + "/" for p in (Path(__file__), Path(__file__).resolve())})
@@ -77,6 +78,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         self.frozen, self.written = set[int](), set[int]()
         self.under_way = set[tuple[object, int]]()
         self.memory = Memory(self._emit)
+        self.waits = Waits()
 
     # ------------------------------------------------------------------ what others write
 
@@ -111,6 +113,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
 
     def number(self, tensor: torch.Tensor) -> int:
         """The number of a tensor's value; one that was never made is a constant."""
+        if self.waits.flights:
+            self.waits.read(tensor, self.place())
         return self.memory.read(self.ref(tensor))
 
     def ref(self, tensor: torch.Tensor) -> Ref:
@@ -163,6 +167,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         if storage in self.frozen:
             raise Unreadable(f"writes into a tensor of which there is an unknown view ({self.place()})")
         self.written.add(storage)
+        if self.waits.flights:
+            self.waits.write(tensor, self.place())
         self.memory.write(self.ref(tensor), number)
 
     def bind(self, tensor: object, number: int) -> None:
@@ -189,7 +195,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         frame = sys._getframe(1)
         while frame is not None:
             file = frame.f_code.co_filename
-            if not file.startswith(("<", TORCH, *OURS)) or "/tests/" in file:
+            theirs = not file.startswith(("<", TORCH, *OURS)) and not file.endswith("/typing_extensions.py")
+            if theirs or "/tests/" in file:
                 return f"{Path(file).name}:{frame.f_lineno}"
             if frame.f_back is None:
                 return ""
