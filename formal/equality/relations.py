@@ -11,7 +11,7 @@ what that makes.  So is a multiple, as gradients are of a loss that is a mean ov
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
@@ -35,6 +35,10 @@ Change = tuple[int, ...] | Fraction
 
 MOST_PLACES: Final = 16
 """Places of one shape in another that are looked at."""
+MOVES: Final = frozenset(
+    {"reshape", "permute", "expand", "slice", "cat", "slice_scatter", "all_gather", "all_to_all", "broadcast"}
+)
+"""Operators that make other arrangements: what is made of those is likelier the same tensor of the one device."""
 MOST_MULTIPLE: Final = 64
 """Numerator and denominator of a multiple: ranks that share a batch, times micro-batches."""
 TURNS: Final[Mapping[int, tuple[tuple[int, ...], ...]]] = {
@@ -47,7 +51,8 @@ TURNS: Final[Mapping[int, tuple[tuple[int, ...], ...]]] = {
 @dataclass(frozen=True)
 class Sought:
     """What is known of a rank's tensor: what makes it, tensors of the one device that the same makes of the tensors
-    that those it is made of are parts of, the one that was found last, and where those that it is made of lie.
+    that those it is made of are parts of, the one that was found last, and where those that it is made of lie, and in
+    which tensors of the one device.
     """
 
     operator: str
@@ -55,6 +60,7 @@ class Sought:
     last: int
     places: Places
     beside: Sequence[tuple[Runs, ...]]
+    of: Collection[int]
 
     def agrees(self, place: tuple[Runs, ...]) -> int:
         """In how many dimensions a place is that of what it is made of."""
@@ -84,15 +90,17 @@ class Relations:
         sources = {s.name: s.number for s in self.single.sources}
         wholes = {n: sources[g.of] for n, g in given.items() if isinstance(g, Part)}
         lie = {n: g.runs for n, g in given.items() if isinstance(g, Part)}
-        found, last = list[Relation](), -1
+        found, last, behind = list[Relation](), -1, dict[int, set[int]]()
         for step in program.steps:
             beside = [lie[i] for i in step.reads if i in lie]
+            of = set[int]().union(*(({wholes[i]} if i in wholes else behind.get(i, ())) for i in step.reads))
+            behind.update(dict.fromkeys(step.makes, of if step.operator in MOVES else set()))
             for which, number in enumerate(step.makes):
                 mine = [run[number] for run in runs]
                 if mine[0].size <= 1 or bool(np.all(mine[0] == mine[0].flat[0])):
                     continue
                 mirrored = self._mirrored.get((step.operator, which, tuple(wholes.get(i, -1) for i in step.reads)), ())
-                sought = Sought(step.operator, mirrored, last, places, beside)
+                sought = Sought(step.operator, mirrored, last, places, beside, of)
                 if (part := self._part(mine, sought)) is not None:
                     last, lie[number] = part
                     wholes[number] = last
@@ -138,8 +146,16 @@ class Relations:
         mirrored = [(n, p) for n in sought.mirrored for p in self._places(mine[0], n, sought.places)]
         part = self._first(mine, sorted(mirrored, key=lambda found: -sought.agrees(found[1])))
         if part is None:
-            near, last = self._near(mine[0], sought.places), sought.last
-            near.sort(key=lambda n: (self._made[n[0]] != sought.operator, n[0] <= last, n[0], -sought.agrees(n[1])))
+            near, last, of = self._near(mine[0], sought.places), sought.last, sought.of
+            near.sort(
+                key=lambda n: (
+                    self._made[n[0]] != sought.operator,
+                    n[0] not in of,
+                    n[0] <= last,
+                    n[0],
+                    -sought.agrees(n[1]),
+                )
+            )
             part = self._first(mine, near)
         return part
 
