@@ -123,6 +123,7 @@ def test_more_wrong_jobs_are_different(case: tuple[Any, ...]) -> None:
     assert found.answer == "different" and found.output.startswith(case[5]), found
 
 
+@pytest.mark.slow
 def test_offsets_of_positions_that_all_ranks_share_are_not_called_different() -> None:
     """Rotary positions tell how far apart two are: a rank that begins elsewhere computes the same."""
     assert judge("llama", "single_step", "w_rope", 2, False, {"heads": 4}).answer != "different"

@@ -1,6 +1,6 @@
 """How the checker of equality judges mutants of right pairs: none may be proved where numbers differ.
 
-    python tests/benchmarks/equal_mutants.py [--count 20000] [--seconds 1500] [--seed 0] [--page]
+    python tests/benchmarks/equal_mutants.py [--count 20000] [--seconds 1500] [--seed 0] [--large] [--page]
 
 Pairs: jobs of `tests/equal_strangers` (transformers with tensor and sequence parallelism, their gradients, attention in
 a ring, experts, ZeRO, a pipeline, convolutions) on 2 to 4 pretended ranks.  Mutants: those of
@@ -51,6 +51,7 @@ JOBS = (
     ("pipeline", families_more.single_pp, families_more.right_pp, 4, False),
     ("heads by all-to-all", families_more.single_uly, families_more.right_uly, 4, False),
 )
+LARGE = 3
 
 
 def more(pair: Pair, rng: random.Random) -> tuple[str, Pair | None]:
@@ -116,11 +117,12 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=20000)
     parser.add_argument("--seconds", type=float, default=1500.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--large", action="store_true", help="the transformers too, of which a mutant takes seconds")
     parser.add_argument("--page", action="store_true")
     given = parser.parse_args()
     llama.sizes(heads=4)
     pairs = {}
-    for name, single, right, ranks, gradients in JOBS:
+    for name, single, right, ranks, gradients in JOBS[0 if given.large else LARGE :]:
         question = ask(single, right, ranks, gradients, NOTHING)
         if look(question, 0) is not None or judged(pair := question.pair()) is not Verdict.PROVED:
             raise SystemExit(f"{name} is right, and not proved")
@@ -157,7 +159,8 @@ def main() -> None:
     print("\n".join(lines))
     print(f"equal though numbers differ: {wrong}")
     if given.page:
-        words = f"--count {given.count} --seconds {given.seconds:.0f} --seed {given.seed} --page"
+        large = "--large " * given.large
+        words = f"{large}--count {given.count} --seconds {given.seconds:.0f} --seed {given.seed} --page"
         command = f"`python tests/benchmarks/equal_mutants.py {words}`: equal though numbers differ: **{wrong}**."
         PAGE.write_text("\n".join([f"# {(__doc__ or '').splitlines()[0]}", "", command, "", *lines]) + "\n")
     if wrong:

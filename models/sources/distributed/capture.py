@@ -24,7 +24,7 @@ from ...equality.program import RankProgram
 from ...equality.schedule import Event, Race
 from .collectives import noting_factors
 from .needed import without_waste
-from .past import HostReads, forget_ranks, seeing_freed
+from .past import HostReads, SetUp, forget_ranks, seeing_freed
 from .recorder import Recorder
 from .storage import Unreadable, numbers_of
 
@@ -54,7 +54,8 @@ def capture(make: Callable[..., object], rank: int | None, ranks: int, gradients
     """
     with _one_thread(), _group(rank, ranks), noting_factors():
         try:
-            called, inputs = _made(make() if rank is None else make(rank, ranks))
+            with SetUp():
+                called, inputs = _made(make() if rank is None else make(rank, ranks))
             return _run(called, inputs, gradients)
         except Unreadable:
             raise

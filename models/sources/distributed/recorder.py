@@ -209,7 +209,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if _shapes_only(args, kwargs):  # DTensor asks what shapes come out: nothing is computed
+        if shapes_only(args, kwargs):  # DTensor asks what shapes come out: nothing is computed
             return func(*args, **kwargs)
         if any(t is not torch.Tensor and t is not torch.nn.Parameter for t in types):
             return NotImplemented
@@ -359,7 +359,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
             raise Unreadable(f"reads a number of a tensor on the host ({self.place()}): what runs depends on data")
 
     def _factory(self, out: Any, unset: bool = False) -> Any:
-        if _shapes_only(out, {}):
+        if shapes_only(out, {}):
             return out
         for tensor in out if isinstance(out, tuple | list) else (out,):
             with torch.utils._python_dispatch._disable_current_modes():
@@ -440,7 +440,7 @@ def _making(packet: Any, func: Any) -> Any:
     return None
 
 
-def _shapes_only(args: object, kwargs: Mapping[str, Any]) -> bool:
+def shapes_only(args: object, kwargs: Mapping[str, Any]) -> bool:
     """Whether an operator works on tensors without values."""
     if kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "meta":
         return True
