@@ -6,7 +6,8 @@ Pairs: jobs of `tests/equal_strangers` (transformers with tensor and sequence pa
 a ring, experts, ZeRO, a pipeline, convolutions) on 2 to 4 pretended ranks.  Mutants: those of
 `tests/test_equal_mutants.py` (a collective that is dropped or reduces otherwise, a slice, an operand, a number, a part,
 swapped ranks), and a tensor scaled by the number of ranks, a gradient that is missing or not reduced, another group.
-Numbers are looked at on two sets of inputs.
+Numbers are looked at on two sets of inputs.  A mutant that takes the checker more than three times the work of the
+right pair is undecided.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ JOBS = (
     ("heads by all-to-all", families_more.single_uly, families_more.right_uly, 4, False),
 )
 LARGE = 3
+MORE_WORK = 3
+"""How much more work the checker may do on a mutant than on the right pair, before it is undecided."""
 
 
 def more(pair: Pair, rng: random.Random) -> tuple[str, Pair | None]:
@@ -105,9 +108,9 @@ def _changed(program: RankProgram, kind: str, rng: random.Random, ranks: int) ->
             return replace(program, steps=tuple(steps))
 
 
-def judged(pair: Pair) -> Verdict:
+def judged(pair: Pair, budget: Budget) -> Verdict:
     try:
-        return check_pair(pair, Budget.with_large()).verdict
+        return check_pair(pair, budget).verdict
     except ContainerError:
         return Verdict.UNDECIDED
 
@@ -121,12 +124,14 @@ def main() -> None:
     parser.add_argument("--page", action="store_true")
     given = parser.parse_args()
     llama.sizes(heads=4)
-    pairs = {}
+    pairs, works = {}, {}
     for name, single, right, ranks, gradients in JOBS[0 if given.large else LARGE :]:
         question = ask(single, right, ranks, gradients, NOTHING)
-        if look(question, 0) is not None or judged(pair := question.pair()) is not Verdict.PROVED:
+        budget = Budget.with_large()
+        work = budget.work
+        if look(question, 0) is not None or judged(pair := question.pair(), budget) is not Verdict.PROVED:
             raise SystemExit(f"{name} is right, and not proved")
-        pairs[name, ranks] = pair
+        pairs[name, ranks], works[name, ranks] = pair, MORE_WORK * (work - budget.work)
         print(f"{name} on {ranks} ranks: {len(pair.ranks[0].steps)} steps", flush=True)
     rng, counts, wrong, start = random.Random(given.seed), Counter[tuple[str, int, str]](), 0, time.process_time()
     names = list(pairs)
@@ -139,7 +144,7 @@ def main() -> None:
             different = any(differs(found, seed) for seed in (1, 2))
         except (ValueError, LookupError):  # no program
             different = True
-        verdict = judged(found)
+        verdict = judged(found, replace(Budget.with_large(), work=works[key]))
         proved = verdict is Verdict.PROVED
         wrong += proved and different
         if proved and different:
