@@ -117,6 +117,26 @@ def _record(recorder: Recorder, name: str, args: Args, run: Callable[[], object]
         raise Unreadable(f"collective {op} ({place}) of complex numbers is not known here: send their parts")
     if name.startswith("_c10d_functional"):
         return _functional(recorder, op.removesuffix("_"), args, run, op.endswith("_"))
+    if op == "barrier":
+        recorder.step("barrier", (), {"ranks": _group(args[1])}, ())
+        return run()
+    ranks, found = _written_down(recorder, op, args, place)
+    out, first = run(), 0
+    own = op in ("allreduce_", "reduce_", "broadcast_")
+    sent = [] if op == "recv_" else [t for t in tree_leaves(args[op != "send"]) if isinstance(t, torch.Tensor)]
+    for tensor, number in found:
+        receive(recorder, tensor, number, (tensor,) if own else sent, 0 if own else first)
+        recorder.write(tensor, number)
+        first += tensor.numel()
+    flight = Flight(op.rstrip("_"), ranks, [t for t, _ in found], [] if own else sent, place)
+    work = recorder.waits.work(flight, _event(op, args, ranks, place, len(recorder.waits.kept)), args[0])
+    return (*out[:-1], work) if isinstance(out, tuple) else work
+
+
+def _written_down(
+    recorder: Recorder, op: str, args: Args, place: str
+) -> tuple[tuple[int, ...], list[tuple[torch.Tensor, int]]]:
+    """The ranks of an operator of `c10d`, and the tensors that it makes with their numbers."""
     match op:
         case "allreduce_":
             ranks, (how, factor) = _group(args[1]), _op(args[2], place)
@@ -161,21 +181,9 @@ def _record(recorder: Recorder, name: str, args: Args, run: Callable[[], object]
                 (t, recorder.step("recv", (), {"of": ranks[args[2]], "tag": args[3]}, ((tuple(t.shape), t.dtype),))[0])
                 for t in args[0]
             ]
-        case "barrier":
-            recorder.step("barrier", (), {"ranks": _group(args[1])}, ())
-            return run()
         case _:
             raise Unreadable(f"collective {op} ({place}) is not known here")
-    out, first = run(), 0
-    own = op in ("allreduce_", "reduce_", "broadcast_")
-    sent = [] if op == "recv_" else [t for t in tree_leaves(args[op != "send"]) if isinstance(t, torch.Tensor)]
-    for tensor, number in found:
-        receive(recorder, tensor, number, (tensor,) if own else sent, 0 if own else first)
-        recorder.write(tensor, number)
-        first += tensor.numel()
-    flight = Flight(op.rstrip("_"), ranks, [t for t, _ in found], [] if own else sent, place)
-    work = recorder.waits.work(flight, _event(op, args, ranks, place, len(recorder.waits.kept)), args[0])
-    return (*out[:-1], work) if isinstance(out, tuple) else work
+    return ranks, found
 
 
 def _event(op: str, args: Args, ranks: tuple[int, ...], place: str, call: int) -> Event:

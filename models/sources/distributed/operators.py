@@ -10,7 +10,7 @@ import torch
 from ...equality.program import Word
 from .storage import Unreadable, dtype_of
 from .views import positive, slice_view
-from .writes import aligned, index_put, indexed, scatter
+from .writes import aligned_dimension, index_put, indexed_dimensions, scatter
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -223,8 +223,8 @@ def _scatter_add(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -
 
 def _index(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tuple[int, ...]:
     x = args[0]
-    dims, by = indexed(r, x, args[1])
-    if (d := aligned(r, x, dims, by)) is not None:
+    dims, by = indexed_dimensions(r, x, args[1])
+    if (d := aligned_dimension(r, x, dims, by)) is not None:
         size = (*out.shape[:d], 1, *out.shape[d:])
         index = r.reshape(r.number(by[d]), size, by[d].dtype)
         picked = r.step("gather", (r.number(x), index), {"dim": d, "wrap": True}, ((size, out.dtype),))

@@ -32,22 +32,22 @@ class Flight:
 class _Waited(Work):  # type: ignore[misc, unused-ignore]
     """The work of a collective whose tensors are there; says when it is waited for."""
 
-    def __init__(self, tensors: object, landed: Callable[[], None]) -> None:
+    def __init__(self, tensors: object, land: Callable[[], None]) -> None:
         super().__init__()
-        self.tensors, self.landed = tensors, landed
+        self.tensors, self.land = tensors, land
 
     def wait(self, timeout: object = None) -> bool:
         """It is over."""
-        self.landed()
+        self.land()
         return True
 
     def synchronize(self) -> None:
         """It is over."""
-        self.landed()
+        self.land()
 
     def is_completed(self) -> bool:
         """It is over."""
-        self.landed()
+        self.land()
         return True
 
     def is_success(self) -> bool:
@@ -60,7 +60,7 @@ class _Waited(Work):  # type: ignore[misc, unused-ignore]
 
     def get_future(self) -> torch.futures.Future[Any]:
         """A future that has its tensors: who asks for it waits for it."""
-        self.landed()
+        self.land()
         future: torch.futures.Future[Any] = torch.futures.Future()
         future.set_result(self.tensors)
         return future
@@ -81,12 +81,12 @@ class Waits:
         self.flights.append(flight)
         self.events.append(event)
 
-        def landed() -> None:
+        def land() -> None:
             if flight in self.flights:
                 self.flights.remove(flight)
                 self.events.append(event.wait())
 
-        self.kept.append(_Waited(tensors, landed))
+        self.kept.append(_Waited(tensors, land))
         return self.kept[-1].boxed()
 
     def read(self, tensor: torch.Tensor, line: str) -> None:

@@ -80,7 +80,7 @@ def _replaced(
     return r.step("where", (there, new, r.number(x[0])), {}, _made(out))
 
 
-def indexed(r: Recorder, x: torch.Tensor, indices: Sequence[Any]) -> tuple[list[int], list[Any]]:
+def indexed_dimensions(r: Recorder, x: torch.Tensor, indices: Sequence[Any]) -> tuple[list[int], list[Any]]:
     """Dimensions that are indexed, and by what."""
     given = [(d, i) for d, i in enumerate(indices) if i is not None]
     for _, i in given:
@@ -89,7 +89,7 @@ def indexed(r: Recorder, x: torch.Tensor, indices: Sequence[Any]) -> tuple[list[
     return [d for d, _ in given], [i for _, i in given]
 
 
-def aligned(r: Recorder, x: torch.Tensor, dims: Sequence[int], by: Sequence[torch.Tensor]) -> int | None:
+def aligned_dimension(r: Recorder, x: torch.Tensor, dims: Sequence[int], by: Sequence[torch.Tensor]) -> int | None:
     """The one dimension along which a tensor is indexed, one element for each place of all others, as of
     x[arange(rows), ids]; None where it is indexed otherwise.
     """
@@ -120,8 +120,8 @@ def index_put(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> t
     first = indices[0]
     if len(indices) == 1 and first is not None and first.dtype == torch.bool and value.numel() == 1 and not add:
         return _masked(r, x, first, value, out)
-    dims, by = indexed(r, x, indices)
-    if (d := aligned(r, x, dims, by)) is not None:
+    dims, by = indexed_dimensions(r, x, indices)
+    if (d := aligned_dimension(r, x, dims, by)) is not None:
         wide, index = tuple(by[d].shape), by[d].unsqueeze(d)
         shape = tuple(index.shape)
         number = r.reshape(r.number(by[d]), shape, index.dtype)
