@@ -151,3 +151,9 @@ def test_what_goes_wrong_in_time_is_different(name: str) -> None:
 @pytest.mark.parametrize("name", ["ok", "halves", "future", "odd_even", "isend_ok"])
 def test_right_jobs_are_not_called_late(name: str) -> None:
     assert judge("timing", "single_sum", f"p_{name}", 2, False, {}).answer == "equal"
+
+
+def test_collectives_before_a_job_is_called_are_refused() -> None:
+    """Nothing is sent then: what the job rests on would not be there."""
+    with pytest.raises(ValueError, match=r"allreduce_ \(timing.py:\d+\) runs before what is called is called"):
+        judge("timing", "single_sum", "p_before", 2, False, {})
