@@ -157,3 +157,27 @@ def test_collectives_before_a_job_is_called_are_refused() -> None:
     """Nothing is sent then: what the job rests on would not be there."""
     with pytest.raises(ValueError, match=r"allreduce_ \(timing.py:\d+\) runs before what is called is called"):
         judge("timing", "single_sum", "p_before", 2, False, {})
+
+
+def test_rows_that_constants_tell_apart_are_replaced() -> None:
+    x, y = torch.randn(4, 6), torch.randn(2, 6)
+
+    def put(*rows: int) -> Any:
+        def f(x: Any, y: Any) -> Any:
+            out = x * 2
+            out[torch.tensor(rows)] = y
+            out[torch.tensor(rows[:1])] = 0.5
+            return out
+
+        return f
+
+    def columns(rank: int, ranks: int, *rows: int) -> object:
+        return put(*rows), (x.chunk(ranks, 1)[rank].clone(), y.chunk(ranks, 1)[rank].clone())
+
+    def verdict(*rows: int) -> str:
+        return shardproof.equal(lambda: (put(2, 0), (x, y)), lambda r, n: columns(r, n, *rows), ranks=2).answer
+
+    assert verdict(2, 0) == "equal"
+    assert verdict(0, 2) == "different"
+    with pytest.raises(ValueError, match="positions that may be the same"):
+        verdict(2, 2)

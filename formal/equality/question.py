@@ -314,7 +314,7 @@ def _drawn(a: Array, rng: np.random.Generator) -> Array:
     """
     if not a.size or a.dtype == bool:
         return a
-    if bool(np.any(a < 0)):
+    if bool(np.any(a.astype(np.int64) < 0)):
         return rng.choice(a.reshape(-1), a.shape)
     return rng.integers(int(a.astype(np.int64).min()), int(a.astype(np.int64).max()) + 1, size=a.shape).astype(a.dtype)
 

@@ -132,7 +132,7 @@ class Relations:
                     factors += [near] * (abs(float(near) - quotient) <= NEAR * quotient and near <= MOST_MULTIPLE)
         for factor in dict.fromkeys(factors):
             if factor != 1:
-                yield factor, [m / float(factor) for m in mine]
+                yield factor, [m.astype(np.float64) / float(factor) for m in mine]
 
     def _relation(self, number: int, part: Found, change: Change) -> Relation:
         changed = self._behind.setdefault((part[0], change), len(self.single.tensors) + len(self._behind))

@@ -113,7 +113,7 @@ def _meet(a: torch.Tensor, b: torch.Tensor) -> bool:
         return False
     if a.is_contiguous() and b.is_contiguous():
         first, second = (t.storage_offset() * t.element_size() for t in (a, b))
-        return first < second + b.numel() * b.element_size() and second < first + a.numel() * a.element_size()
+        return bool(first < second + b.numel() * b.element_size() and second < first + a.numel() * a.element_size())
     return bool(set(_bytes(a)) & set(_bytes(b)))
 
 

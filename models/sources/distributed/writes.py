@@ -101,7 +101,7 @@ def aligned_dimension(r: Recorder, x: torch.Tensor, dims: Sequence[int], by: Seq
         if tuple(by[d].shape) == shape == tuple(x.shape[e] for e in others) and all(
             _counts(r, by[e], shape, axis) for axis, e in enumerate(others)
         ):
-            return d
+            return int(d)
     return None
 
 
@@ -110,7 +110,7 @@ def _counts(r: Recorder, index: torch.Tensor, shape: Sequence[int], axis: int) -
     if r.number(index) not in r.fixed:
         return False
     wide = (-1 if a == axis else 1 for a in range(len(shape)))
-    return torch.equal(index.expand(shape), torch.arange(shape[axis]).reshape(*wide).expand(shape))
+    return bool(torch.equal(index.expand(shape), torch.arange(shape[axis]).reshape(*wide).expand(shape)))
 
 
 def index_put(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tuple[int, ...]:
@@ -143,10 +143,10 @@ def index_put(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> t
     there = r.step("gt", marks, {"number": 0}, ((tuple(x.shape), torch.bool),))[0]
     if value.numel() == 1:
         number = r.reshape(r.number(value), (1,) * x.dim(), x.dtype)
-        new = r.step("expand", (number,), {"shape": tuple(x.shape)}, _made(out))
+        found = r.step("expand", (number,), {"shape": tuple(x.shape)}, _made(out))
     else:
-        new = _added(r, (x, _full(r, x, 0.0)), (dims, by), (value, r.number(value)), out)
-    return r.step("where", (there, *new, r.number(x)), {}, _made(out))
+        found = _added(r, (x, _full(r, x, 0.0)), (dims, by), (value, r.number(value)), out)
+    return r.step("where", (there, *found, r.number(x)), {}, _made(out))
 
 
 def _full(r: Recorder, x: torch.Tensor, value: float) -> int:
@@ -175,7 +175,7 @@ def _distinct(r: Recorder, sizes: Sequence[int], by: Sequence[torch.Tensor]) -> 
     if prod(told) != prod(shape):
         return False
     rows = [(i.remainder(n)).expand(told).reshape(-1).tolist() for i, n in known]
-    return len(set(zip(*rows, strict=True))) == prod(shape)
+    return bool(len(set(zip(*rows, strict=True))) == prod(shape))
 
 
 def _added(
