@@ -63,6 +63,14 @@ def test_the_module_is_the_verb(tmp_path: Path) -> None:
     assert done.returncode == 0 and "compared with the run" in done.stdout, done.stderr
 
 
+def test_what_goes_wrong_in_time_is_not_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file holds values and steps; a job whose results are read before they are there is refused, not written."""
+    timing = Path(__file__).parent / "equal_strangers" / "timing.py"
+    for name in ("p_early", "p_nowait", "p_overwritten", "p_deadlock"):
+        code, said = told(capsys, "capture", f"{timing}:{name}", "--ranks", "2", "-o", str(tmp_path / "r.spz"))
+        assert code == 3 and "`equal` on the programs" in said["error"] and not (tmp_path / "r.spz").exists(), name
+
+
 def test_what_is_kept_is_what_was_captured() -> None:
     found = [capture(pairs.pipeline, rank, 2, False) for rank in range(2)]
     read = decode_captured(read_container(write_captured(found, False)))

@@ -145,7 +145,7 @@ def _asked(op: Any, by_options: bool) -> Callable[[torch.Tensor], torch.Tensor]:
         if by_options:
             dist.all_reduce(x, op=op)
         else:
-            dist.group.WORLD.allreduce([x], op)
+            dist.group.WORLD.allreduce([x], op).wait()
         return x
 
     return f

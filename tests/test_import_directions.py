@@ -94,7 +94,19 @@ alone, so they take their library at the top.
 """
 CAPTURE = {
     f"models/sources/distributed/{f}.py": frozenset({"torch"})
-    for f in ("apart", "capture", "collectives", "operators", "pairs", "past", "planned", "recorder", "windows")
+    for f in (
+        "apart",
+        "capture",
+        "collectives",
+        "operators",
+        "pairs",
+        "past",
+        "planned",
+        "recorder",
+        "waits",
+        "windows",
+        "writes",
+    )
 }
 """What runs a user's PyTorch program and writes it down: loaded by verb `equal` alone, inside a function, so that these
 take PyTorch at the top.

@@ -114,6 +114,13 @@ class Places:
         wide = [(k, first) for (k, of), firsts in sorted(self.firsts.items()) for first in sorted(firsts) if of == m]
         return [first + j for k, first in wide if k > n and k % n == 0 for j in range(0, k, n)]
 
+    def on_meshes(self, n: int, m: int) -> list[int]:
+        """Where it may begin on a mesh of several dimensions, of which one splits m positions into blocks of n."""
+        if n <= 0 or m % n or self.ranks % (parts := m // n):
+            return []
+        strides = (k for k in range(1, self.ranks // parts + 1) if self.ranks // parts % k == 0)
+        return [self.rank // k % parts * n for k in strides]
+
     def learn(self, shape: Sequence[int], whole: Sequence[int], place: tuple[Runs, ...]) -> None:
         """Keep in mind a place that values have told."""
         for n, m, runs in zip(shape, whole, place, strict=True):

@@ -1,6 +1,7 @@
 """Decides whether a program on ranks computes what one device computes: numbers first, then what is to be proved.
 
-stuck       ranks that wait for ever, or call different collectives: different
+in time     what a collective that is under way makes is read, or what it reads is written; ranks that wait for ever, or
+            call different collectives: different
 numbers     on the inputs that are given, on drawn ones and on large ones: where an output differs, different, with
             the first step behind which no tensor is one of the one device, a part of one, or a part of its sum
 proved      else it is a `Pair` for the checker; what that does not see to be equal is undecided
@@ -15,7 +16,7 @@ import numpy as np
 
 from ...models.equality.pair import Given, Pair, Part
 from ...models.equality.program import Described, RankProgram, Step
-from ...models.equality.schedule import Stuck
+from ...models.equality.schedule import Race, Stuck
 from ...models.text import InputError
 from .breaks import Breaks
 from .givens import Givens, ProgramWithSources, Unmatched, constant_of, stated_part
@@ -89,6 +90,8 @@ class Question:
     single: ProgramWithSources
     ranks: Sequence[ProgramWithSources]
     said: Layouts = NOTHING
+    races: Sequence[tuple[int, Race]] = ()
+    stuck: Stuck | None = None
     places: list[Places] = field(init=False)
     givens: Givens = field(init=False)
     given: list[dict[int, Given]] = field(init=False)
@@ -113,7 +116,11 @@ class Question:
         """
         self.runs.clear()
         self.doubt = ""
+        for rank, race in self.races:
+            return Difference("", rank, f"rank {rank} {race.reason}", race.line)
         try:
+            if self.stuck is not None:
+                raise self.stuck
             base = in_doubles({s.number: np.asarray(self.single.arrays[s.number]) for s in self.single.program.sources})
             self._find_results(base)
             found = self._beyond(self._compared(base, False), base, False)
@@ -146,6 +153,10 @@ class Question:
         del self.runs[1:]
         for inputs, only_finite in ((drawn, False), (large, True)):
             inputs = in_doubles({n: base[n] if n in stay else a for n, a in inputs.items()})
+            try:
+                run_single(self.single.program, inputs)
+            except IndexError:  # no inputs on which the one device runs: other numbers, the same positions
+                inputs |= {n: a for n, a in base.items() if not _real(a)}
             try:
                 found = self._beyond(self._compared(inputs, only_finite), inputs, only_finite)
             except IndexError as error:
@@ -300,7 +311,7 @@ class Question:
             for rank, held in enumerate(self.ranks)
         )
         return Pair(
-            self.single.program,
+            found.single_with_changed(),
             tuple(h.program for h in self.ranks),
             tuple(constants),
             tuple(tuple(sorted(g.items())) for g in self.given),
@@ -311,9 +322,13 @@ class Question:
 
 
 def _drawn(a: Array, rng: np.random.Generator) -> Array:
-    """Whole numbers between the least and the greatest of those that are given; truth values as they are."""
+    """Whole numbers between the least and the greatest of those that are given, of those themselves where some are
+    negative: -100 may say that there is nothing, and -70 be out of range; truth values as they are.
+    """
     if not a.size or a.dtype == bool:
         return a
+    if bool(np.any(a.astype(np.int64) < 0)):
+        return rng.choice(a.reshape(-1), a.shape)
     return rng.integers(int(a.astype(np.int64).min()), int(a.astype(np.int64).max()) + 1, size=a.shape).astype(a.dtype)
 
 

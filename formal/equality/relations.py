@@ -3,20 +3,26 @@
 Numbers tell it, on the inputs that are given and on drawn ones; the checker sees it again from forms.  What the same
 operator makes of the tensors that a rank's are parts of is looked at first.  Of others that have the same numbers (the
 masks of two layers) one that the same operator makes is taken, and the first behind the one that was taken last.
+
+Where ranks have their dimensions in another order (positions before the batch, as Megatron-LM does), the tensor of the
+one device is turned: a permutation, which nothing reads, stands behind its steps, and the rank's tensor is a part of
+what that makes.  So is a multiple, as gradients are of a loss that is a mean over the rank's own part of the batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import product
+from operator import eq
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...models.equality.pair import Given, Part, Relation, Runs
-from ...models.equality.program import RankProgram
+from ...models.equality.program import Described, RankProgram, Step
 from .numbers import Array
 from .parts import NEAR, Places, alike, part_elements
 
@@ -24,9 +30,42 @@ Run = Mapping[int, Array]
 Shape = tuple[int, ...]
 Found = tuple[int, tuple[Runs, ...]]
 """A tensor of the one device, and a part of it."""
+Change = tuple[int, ...] | Fraction
+"""An order of dimensions, or a multiple."""
 
 MOST_PLACES: Final = 16
 """Places of one shape in another that are looked at."""
+MOVES: Final = frozenset(
+    {"reshape", "permute", "expand", "slice", "cat", "slice_scatter", "all_gather", "all_to_all", "broadcast"}
+)
+"""Operators that make other arrangements: what is made of those is likelier the same tensor of the one device."""
+MOST_MULTIPLE: Final = 64
+"""Numerator and denominator of a multiple: ranks that share a batch, times micro-batches."""
+TURNS: Final[Mapping[int, tuple[tuple[int, ...], ...]]] = {
+    3: ((1, 0, 2),),
+    4: ((2, 0, 1, 3), (1, 0, 2, 3), (0, 2, 1, 3)),
+}
+"""Orders of dimensions that are looked at: positions before the batch, of tensors with heads too."""
+
+
+@dataclass(frozen=True)
+class Sought:
+    """What is known of a rank's tensor: what makes it, tensors of the one device that the same makes of the tensors
+    that those it is made of are parts of, the one that was found last, and where those that it is made of lie, and in
+    which tensors of the one device.
+    """
+
+    operator: str
+    mirrored: Sequence[int]
+    last: int
+    places: Places
+    beside: Sequence[tuple[Runs, ...]]
+    of: Collection[int]
+
+    def agrees(self, place: tuple[Runs, ...]) -> int:
+        """In how many dimensions a place is that of what it is made of."""
+        alike = (sum(map(eq, place, other)) for other in self.beside if len(other) == len(place))
+        return max(alike, default=0)
 
 
 @dataclass
@@ -40,6 +79,7 @@ class Relations:
     _blocks: dict[tuple[int, Shape, Shape], list[tuple[Runs, ...]]] = field(default_factory=dict)
     _made: dict[int, str] = field(default_factory=dict)
     _mirrored: dict[tuple[str, int, tuple[int, ...]], list[int]] = field(default_factory=dict)
+    _behind: dict[tuple[int, Change], int] = field(default_factory=dict)
 
     def of(
         self, rank: int, program: RankProgram, given: Mapping[int, Given], runs: Sequence[Run], places: Places
@@ -49,22 +89,88 @@ class Relations:
             self._look()
         sources = {s.name: s.number for s in self.single.sources}
         wholes = {n: sources[g.of] for n, g in given.items() if isinstance(g, Part)}
-        found, last = list[Relation](), -1
+        lie = {n: g.runs for n, g in given.items() if isinstance(g, Part)}
+        found, last, behind = list[Relation](), -1, dict[int, set[int]]()
         for step in program.steps:
+            beside = [lie[i] for i in step.reads if i in lie]
+            of = set[int]().union(*(({wholes[i]} if i in wholes else behind.get(i, ())) for i in step.reads))
+            behind.update(dict.fromkeys(step.makes, of if step.operator in MOVES else set()))
             for which, number in enumerate(step.makes):
                 mine = [run[number] for run in runs]
                 if mine[0].size <= 1 or bool(np.all(mine[0] == mine[0].flat[0])):
                     continue
                 mirrored = self._mirrored.get((step.operator, which, tuple(wholes.get(i, -1) for i in step.reads)), ())
-                part = self._first(mine, [(n, p) for n in mirrored for p in self._places(rank, mine[0], n, places)])
-                if part is None:
-                    near = self._near(rank, mine[0], places)
-                    near.sort(key=lambda n: (self._made[n[0]] != step.operator, n[0] <= last, n[0]))
-                    part = self._first(mine, near)
-                if part is not None:
-                    last = wholes[number] = part[0]
+                sought = Sought(step.operator, mirrored, last, places, beside, of)
+                if (part := self._part(mine, sought)) is not None:
+                    last, lie[number] = part
+                    wholes[number] = last
                     found.append(Relation(number, *part))
+                    continue
+                for change, one in self._changed(mine, sought):
+                    if (part := self._part(one, sought)) is not None:
+                        last = wholes[number] = part[0]
+                        found.append(self._relation(number, part, change))
+                        lie[number] = found[-1].runs
+                        break
         return tuple(found)
+
+    def _changed(self, mine: Sequence[Array], sought: Sought) -> Iterator[tuple[Change, list[Array]]]:
+        """The step that makes a rank's tensor of a part of one of the one device, and what that part would be."""
+        for turn in TURNS.get(mine[0].ndim, ()):
+            back = tuple(turn.index(d) for d in range(len(turn)))
+            yield turn, [m.transpose(back) for m in mine]
+        if not np.issubdtype(mine[0].dtype, np.floating):
+            return
+        ranks = sought.places.ranks
+        factors = [Fraction(n) for n in range(2, ranks + 1) if ranks % n == 0]
+        at = int(np.argmax(np.abs(mine[0])))
+        for whole in sought.mirrored:
+            for place in self._places(mine[0], whole, sought.places):
+                there = float(part_elements(self.runs[0][whole], Part("", place)).reshape(-1)[at])
+                quotient = float(mine[0].reshape(-1)[at]) / there if there else 0.0
+                if np.isfinite(quotient) and (near := Fraction(quotient).limit_denominator(MOST_MULTIPLE)) > 0:
+                    factors += [near] * (abs(float(near) - quotient) <= NEAR * quotient and near <= MOST_MULTIPLE)
+        for factor in dict.fromkeys(factors):
+            if factor != 1:
+                yield factor, [m.astype(np.float64) / float(factor) for m in mine]
+
+    def _relation(self, number: int, part: Found, change: Change) -> Relation:
+        changed = self._behind.setdefault((part[0], change), len(self.single.tensors) + len(self._behind))
+        runs = tuple(part[1][d] for d in change) if isinstance(change, tuple) else part[1]
+        return Relation(number, changed, runs)
+
+    def _part(self, mine: Sequence[Array], sought: Sought) -> Found | None:
+        """Of which tensor of the one device these are a part: of mirrored ones, or the first behind the last; of places
+        with the same numbers, as masks have, the one where the tensors lie of which it is made.
+        """
+        mirrored = [(n, p) for n in sought.mirrored for p in self._places(mine[0], n, sought.places)]
+        part = self._first(mine, sorted(mirrored, key=lambda found: -sought.agrees(found[1])))
+        if part is None:
+            near, last, of = self._near(mine[0], sought.places), sought.last, sought.of
+            near.sort(
+                key=lambda n: (
+                    self._made[n[0]] != sought.operator,
+                    n[0] not in of,
+                    n[0] <= last,
+                    n[0],
+                    -sought.agrees(n[1]),
+                )
+            )
+            part = self._first(mine, near)
+        return part
+
+    def single_with_changed(self) -> RankProgram:
+        """The program of the one device with what was turned or multiplied behind its steps."""
+        single, steps, tensors = self.single, list[Step](), list[Described]()
+        for (n, change), k in self._behind.items():
+            was = single.tensors[n]
+            if isinstance(change, tuple):
+                steps.append(Step("permute", (n,), (k,), (("dims", change),)))
+                tensors.append(Described(tuple(was.shape[d] for d in change), was.dtype))
+            else:
+                steps.append(Step("mul", (n,), (k,), (("number", float(change)),)))
+                tensors.append(was)
+        return replace(single, steps=(*single.steps, *steps), tensors=(*single.tensors, *tensors))
 
     def is_whole(self, array: Array) -> bool:
         """Whether an array is a whole tensor that the one device makes or is given, in the first run."""
@@ -91,16 +197,16 @@ class Relations:
                 return whole, place
         return None
 
-    def _places(self, rank: int, mine: Array, whole: int, places: Places) -> list[tuple[Runs, ...]]:
+    def _places(self, mine: Array, whole: int, places: Places) -> list[tuple[Runs, ...]]:
         there = self.runs[0][whole].shape
-        key = rank, mine.shape, there
+        key = places.rank, mine.shape, there
         if key not in self._blocks:
             self._blocks[key] = _places(mine.shape, there, places)
         return self._blocks[key]
 
-    def _near(self, rank: int, mine: Array, places: Places) -> list[Found]:
+    def _near(self, mine: Array, places: Places) -> list[Found]:
         """Parts of tensors whose first element is that of a rank's tensor."""
-        key = rank, mine.shape
+        key = places.rank, mine.shape
         if key not in self._corners:
             self._corners[key] = self._candidates(mine.shape, places)
         parts, corners = self._corners[key]
@@ -134,6 +240,8 @@ def _places(shape: Sequence[int], whole: Sequence[int], places: Places) -> list[
             continue
         rows = [r for r in sorted(places.rows) if sum(k for _, _, k in r) == n and max(t + k for _, t, k in r) <= m]
         known = m % n == 0 or (n, m) in places.firsts
-        firsts = dict.fromkeys([*([places.first(n, m)] if known else []), *places.within(n, m)])
+        firsts = dict.fromkeys(
+            [*([places.first(n, m)] if known else []), *places.within(n, m), *places.on_meshes(n, m)]
+        )
         choices.append([*rows, *(((0, first, n),) for first in firsts)])
     return [place for place, _ in zip(product(*choices), range(MOST_PLACES), strict=False)]

@@ -14,7 +14,7 @@ from types import ModuleType
 from ...models.equality.captured import Captured, Unreadable
 from ...models.equality.pair import Given, Known, Part
 from ...models.equality.program import KEPT
-from ...models.equality.schedule import Stuck
+from ...models.equality.schedule import Race, Stuck, stuck_messages
 from ...models.sources.building.python_file import load_file
 from ...models.sources.jax.importer import is_jax
 from ...models.text import InputError
@@ -115,11 +115,21 @@ def offer_devices(ranks: int | None) -> None:
 
 
 def capture_programs(make: Callable[..., object], ranks: int | None, gradients: bool) -> list[Captured]:
-    """A program of one device (`ranks` None), or of every rank, compared with the run.  Raises `InputError`."""
+    """A program of one device (`ranks` None), or of every rank, compared with the run.  Raises `InputError`, also for
+    what goes wrong in time: a file says nothing of that.
+    """
     try:
         found = _captured(make, ranks, gradients)
     except Unreadable as error:
         raise InputError(str(error)) from error
+    for rank, held in enumerate(found):
+        if held.race is not None:
+            line = f", {held.race.line}" if held.race.line else ""
+            raise InputError(
+                f"rank {rank} {held.race.reason}{line}: `equal` on the programs says more"
+            )
+    if (stuck := stuck_messages([held.events for held in found])) is not None:
+        raise InputError(f"{stuck}: `equal` on the programs says more")
     one = found[0] if ranks is None else None
     _compare_with_run(one, [] if ranks is None else found)
     return found
@@ -157,10 +167,17 @@ def question_of(one: Captured, many: Sequence[Captured], said: Layouts) -> Quest
     """
     _compare_with_run(one, many)
     single, *ranks = (ProgramWithSources(c.program, c.arrays) for c in (one, *many))
-    return _question(single, ranks, said)
+    races = [(rank, c.race) for rank, c in enumerate(many) if c.race is not None]
+    return _question(single, ranks, said, races, stuck_messages([c.events for c in many]))
 
 
-def _question(one: ProgramWithSources, many: Sequence[ProgramWithSources], said: Layouts) -> Question:
+def _question(
+    one: ProgramWithSources,
+    many: Sequence[ProgramWithSources],
+    said: Layouts,
+    races: Sequence[tuple[int, Race]] = (),
+    stuck: Stuck | None = None,
+) -> Question:
     partial = {name: layout.partial for name, layout in said.outputs.items() if layout.partial is not None}
     programs = []
     for rank, held in enumerate(many):
@@ -170,7 +187,7 @@ def _question(one: ProgramWithSources, many: Sequence[ProgramWithSources], said:
                 raise InputError(f"--layouts: rank {rank} has no output {name!r}; it has {', '.join(names)}")
         programs.append(ProgramWithSources(all_reduce_outputs(held.program, partial, len(many)), held.arrays))
     try:
-        return Question(one, programs, said)
+        return Question(one, programs, said, races, stuck)
     except Unmatched as error:
         raise InputError(str(error)) from error
 

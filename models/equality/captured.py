@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .program import RankProgram
+from .schedule import Event, Race
 
 
 class Unreadable(ValueError):
@@ -18,10 +19,12 @@ class Unreadable(ValueError):
 @dataclass(frozen=True, eq=False)
 class Captured:
     """A program with the values of its sources, what it received in the run, by number, and what the run gave then for
-    its outputs.
+    its outputs; `race`: what it does while a collective is under way; `events`: its calls and waits.
     """
 
     program: RankProgram
     arrays: Mapping[int, NDArray[np.generic]]
     received: Mapping[int, NDArray[np.generic]]
     results: tuple[NDArray[np.generic], ...]
+    race: Race | None = None
+    events: tuple[Event, ...] = ()

@@ -13,13 +13,15 @@ Operators and their words (dims are >= 0; `x` the first operand; floats are exac
     neg exp log sqrt rsqrt reciprocal abs sign tanh erf sigmoid sin cos floor ceil round trunc log1p expm1
     gt ge lt le eq ne (likewise with `number`; truth values) | logical_and logical_or logical_not
     where (condition, a, b) | matmul (ranks 2 x 2 or 3 x 3) | sum amax amin (dims, keep)
-    gather dim (index) | scatter_add dim (x, index, source) | index wrap (x, index tensors of the first dimensions)
+    gather dim wrap (index) | scatter_add dim wrap (x, index, source)
+    index wrap (x, index tensors of the first dimensions)
     index_add wrap (x, index tensors for the first dimensions, source; accumulated)
     cumsum dim | topk dim k largest (two outputs) | sort dim descending (two outputs) | tril triu diagonal
     all_reduce op ranks | all_gather ranks (one behind another along dimension 0) | reduce_scatter op ranks
     all_to_all ranks send receive (splits of dimension 0) | broadcast ranks source | reduce op ranks target
     send to tag (no output) | recv of tag | barrier ranks
-    `wrap`: negative positions count from the end (so too where the word is not there); else there are none
+    `wrap`: negative positions count from the end (where the word is not there: of `index`, `index_add`); else there
+    are none
     `op` is sum, avg, max, min or product; `ranks` are global, in the order of the group
 """
 

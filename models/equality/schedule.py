@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
@@ -32,6 +32,67 @@ class Stuck(Exception):
     def __str__(self) -> str:
         places = "; ".join(f"rank {r} at {s.operator}{s.line and f' ({s.line})'}" for r, s in self.waiting[:4])
         return f"{self.reason}: {places}"
+
+
+@dataclass(frozen=True)
+class Race:
+    """What a rank does while a collective is under way whose result then depends on the time: why, and its line."""
+
+    reason: str
+    line: str
+
+
+@dataclass(frozen=True)
+class Event:
+    """A rank calls for a collective or a message, or waits for it: the call is number `call` of the rank; of a message
+    `key` is its sender, receiver and tag.
+    """
+
+    call: int
+    operator: str
+    key: tuple[int, ...]
+    line: str
+    waits: bool = False
+
+    def wait(self) -> Event:
+        """The wait for it."""
+        return replace(self, waits=True)
+
+
+def stuck_messages(ranks: Sequence[Sequence[Event]]) -> Stuck | None:
+    """Ranks that wait for ever if a message is only sent once it is received, as long ones are: two that each send to
+    the other before they receive.  Waits for collectives pass: `meetings` says which of them never come together.
+
+    >>> send = [Event(0, "send", (r, 1 - r, 0), "").wait() for r in (0, 1)]
+    >>> recv = [Event(1, "recv", (1 - r, r, 0), "").wait() for r in (0, 1)]
+    >>> str(stuck_messages([[send[0], recv[0]], [send[1], recv[1]]]))
+    'ranks wait for one another for ever where a send waits until it is received: rank 0 at send; rank 1 at send'
+    """
+    at, called = [0] * len(ranks), [dict[int, tuple[str, tuple[int, ...], int]]() for _ in ranks]
+    counts: dict[tuple[str, tuple[int, ...]], int] = {}
+    moved = True
+    while moved:
+        moved = False
+        for rank, events in enumerate(ranks):
+            while at[rank] < len(events):
+                event = events[at[rank]]
+                mine = called[rank]
+                if event.operator in ("send", "recv"):
+                    if event.call not in mine:
+                        which = counts[event.operator, event.key] = counts.get((event.operator, event.key), 0) + 1
+                        mine[event.call] = event.operator, event.key, which
+                        moved = True
+                    other = "recv" if event.operator == "send" else "send"
+                    if event.waits and counts.get((other, event.key), 0) < mine[event.call][2]:
+                        break
+                at[rank] += 1
+                moved = True
+    waiting = tuple(
+        (r, Step(e[at[r]].operator, (), (), (), e[at[r]].line)) for r, e in enumerate(ranks) if at[r] < len(e)
+    )
+    if not waiting:
+        return None
+    return Stuck(waiting, "ranks wait for one another for ever where a send waits until it is received")
 
 
 def group(step: Step) -> tuple[int, ...]:

@@ -142,18 +142,25 @@ def main() -> None:
         "|---|--:|---|--:|---|--:|--:|--:|--:|",
     ]
     print("\n".join(lines))
+    done = list[str]()
     for nodes in map(int, given.nodes.split(",")):
         for name in given.models.split(","):
             with exported(name, nodes) as file:
                 for gradients in (False, True):
                     lines.append(row(name, file, 2 * nodes, gradients, given.mutants if not gradients else 0))
                     print(lines[-1], flush=True)
-    if given.page:
-        words = f"--models {given.models} --nodes {given.nodes} --mutants {given.mutants} --page"
-        command = f"`python tests/benchmarks/equal_exports.py {words}`: processor seconds of all threads (found: both"
-        command += " programs run and written down, numbers, relations); two devices a node; the certificate's kB."
-        text = "\n".join([f"# {(__doc__ or '').splitlines()[0]}", "", command, "", *lines])
-        PAGE.write_text(text + "\n", encoding="utf-8")
+            done += [name] * (name not in done)
+            if given.page:  # as far as it came
+                write_page(lines, f"--models {','.join(done)} --nodes {given.nodes} --mutants {given.mutants} --page")
+
+
+def write_page(lines: list[str], words: str) -> None:
+    command = f"`python tests/benchmarks/equal_exports.py {words}`: processor seconds of all threads (found: both"
+    command += " programs run and written down, numbers, relations); two devices a node; the certificate's kB."
+    text = "\n".join([f"# {(__doc__ or '').splitlines()[0]}", "", command, "", *lines])
+    nodes = words.partition("--nodes ")[2].split()[0]
+    page = PAGE if nodes == "1" else PAGE.with_stem(f"{PAGE.stem}-{nodes.replace(',', '-')}-nodes")
+    page.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import pairwise
 
@@ -115,6 +115,13 @@ class Conditions(Abstraction):
                 terms, offset = flat
                 if len(terms) == 1 and HELD <= terms[0][0] < HELD + len(ranges):
                     return _cut(c, ranges, factors, head.kind, (HELD - 1 - terms[0][0], terms[0][1]), offset)
+                if head.kind is Kind.NULL and len(terms) == 1 and _in_indices(terms[0][0], others):
+                    point = -offset / terms[0][1]
+                    if point.denominator != 1:
+                        return []
+                    there = {terms[0][0]: variable(-len(ranges) - 1)}  # as where a sum is cut to one position
+                    alone = self._replaced(c, [*ranges, (int(point), int(point) + 1)], others, there)
+                    return [(d, list(r), [*g, f]) for d, r, g in alone]
                 if head.kind is Kind.NULL and (one := _same(terms, offset, known)) is not None:
                     v, at = one[0] - HELD, one[1]
                     changed = list(ranges)
@@ -239,6 +246,10 @@ def _cut(
     return [
         (c, [(a, b) if i == -v - 1 else r for i, r in enumerate(ranges)], list(factors)) for a, b in pairwise(points)
     ]
+
+
+def _in_indices(v: int, factors: Sequence[Factor]) -> bool:
+    return any(w == v for _, at, _ in factors for i in at for w, _ in i[0])
 
 
 def _same(terms: list[tuple[int, Fraction]], offset: Fraction, known: Box) -> tuple[int, Index] | None:

@@ -22,6 +22,7 @@ from ...models.equality.pair import Known, Pair, Runs
 from ...models.equality.program import Described, Step, Word
 from ...models.equality.schedule import ROOTS, Meeting
 from .index import Undecided
+from .indices import index_bounds
 from .reading import Operation, Reading, part
 from .segments import Tensor
 from .steps import Malformed
@@ -76,10 +77,11 @@ class Cut(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A source of the one device; `floor`: whole numbers that are never below 0."""
+    """A source of the one device; `floor`: whole numbers that are never below 0, and below `ceiling`, if known."""
 
     described: Described
     floor: bool
+    ceiling: int | None
     known: Known | None
 
 
@@ -143,6 +145,7 @@ class Lemmas:
 
     def __init__(self, pair: Pair, work: Callable[[int], None]) -> None:
         self.pair, self.work, self.lost = pair, work, Lost()
+        self.bounds = index_bounds(pair, work)
         self.missed = set[int]()
         self.operations = list[Operation]()
         self.cells = list[Cell]()
@@ -167,9 +170,12 @@ class Lemmas:
         is made by the same operation of the same tensors is one tensor, the first.
         """
         program, constants, firsts = self.pair.single, dict(self.pair.constants), dict[Made, int]()
+        bounds = self.bounds
         for source in program.sources:
             known, described = constants.get(source.number), program.tensors[source.number]
-            self._starts[source.number] = Start(described, source.name in self.pair.floors, known)
+            self._starts[source.number] = Start(
+                described, source.name in self.pair.floors, bounds.get(source.name), known
+            )
             number = None if known is None else known.number
             self._depth[source.number] = 0 if number is not None else 2 if is_real(described) else 1
             if known is not None and (number is None or isinf(number)):  # in bytes there may be anything
@@ -259,8 +265,11 @@ class Lemmas:
             return True
         key = number, whole, runs
         if key not in self._holds:
+            before = self.lost.terms
             self._holds[key] = any(self._holds_behind(steps, number, whole, runs) for steps in BEHIND)
-            if not self._holds[key]:
+            if self._holds[key]:
+                self.lost.terms = before  # nothing was made in vain
+            else:
                 self.missed.add(number)
         return self._holds[key]
 
@@ -281,10 +290,10 @@ class Lemmas:
         if cells is None or sum(n in self.missed for n in cells if n != number) > MOST_MISSED:
             return None
         pieces = [c.whole for n in cells if isinstance(c := self.cells[n], Piece)]
-        inside, cuts = set[int](), {n for n in pieces if self._cut(n)}
+        inside, cuts = set[int](), {i for n in pieces if self._cut(i := self._unturned(n))}
         for _ in range(steps):
             inside |= cuts
-            cuts = {i for n in cuts for i in self._made[n].reads if self._cut(i)} - inside
+            cuts = {i for n in cuts for r in self._made[n].reads if self._cut(i := self._unturned(r))} - inside
         wholes = written_out(
             [*pieces, whole], lambda n: () if n in cuts or n not in self._made else self._made[n].reads, MOST_WHOLES
         )
@@ -301,6 +310,15 @@ class Lemmas:
             else:
                 rows.append(made._replace(reads=tuple(wholes[i] for i in made.reads)))
         return Lemma(tuple(rows), tuple(self._renamed(n, cells, wholes) for n in cells), wholes[whole], runs)
+
+    def _unturned(self, whole: int) -> int:
+        """Of what a tensor is another order of dimensions, or a multiple."""
+        while whole in self._made:
+            operation = self.operations[self._made[whole].operation]
+            if operation.operator != "permute" and (operation.operator != "mul" or len(self._made[whole].reads) > 1):
+                break
+            (whole,) = self._made[whole].reads
+        return whole
 
     def _cut(self, whole: int) -> bool:
         """Whether a tensor of the one device may be cut off."""
@@ -339,21 +357,19 @@ class Lemmas:
 
     def _wholes(self, reading: Reading, lemma: Lemma) -> list[Tensor]:
         wholes = list[Tensor]()
-        reading.meaning.learning = True
         for k, row in enumerate(lemma.wholes):
             match row:
                 case Cut():
                     wholes.append(reading.any_tensor(str(k), row.shape, row.infinite))
                 case Start():
                     wholes.append(
-                        reading.source(str(k), row.described, row.floor)
+                        reading.source(str(k), row.described, row.floor, row.ceiling)
                         if row.known is None
                         else reading.constant(row.known, row.described.shape)
                     )
                 case Made():
                     value = self.evaluate(reading, row, wholes)
                     wholes.append(reading.name(value) if row.real else value)
-        reading.meaning.learning = False
         return wholes
 
     def evaluate(self, reading: Reading, made: Made, values: Sequence[Tensor] | Mapping[int, Tensor]) -> Tensor:

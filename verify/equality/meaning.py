@@ -14,7 +14,6 @@ from math import ceil, floor, isinf, isnan, prod, trunc
 from typing import Final
 
 from ...models.equality.program import Step, Word
-from .digits import Box
 from .functions import HALF, Forms
 from .index import Index, Range, Undecided, variable
 from .terms import Form, Head, Kind
@@ -73,8 +72,6 @@ class Meaning:
 
     def __init__(self, tensors: Tensors) -> None:
         self.tensors, self.forms = tensors, tensors.forms
-        self.learning = False
-        self.extents: dict[int, tuple[int, ...]] = {}
 
     def of(self, step: Step, reads: Sequence[Value]) -> tuple[Value, ...]:
         """What a step makes.  Raises `Undecided` for an operator or a shape that is not known here."""
@@ -230,15 +227,7 @@ def _matmul(m: Meaning, step: Step, reads: Sequence[Value]) -> Value:
 
 
 def _hits(m: Meaning, index: Value, size: int, wrap: bool = False) -> Value:
-    """[index = v], with v the last dimension; `wrap`: negative ones count from the end, [index = v] + [index = v - n].
-    Of the one device it is learnt that an index which is a whole input lies in the tensor.
-    """
-    if m.learning and len(index.pieces) == 1 and all(index.shape):
-        ((box, form),) = index.pieces
-        if len(form) == 1 and form[0][1] == 1 and not form[0][0][0] and len(form[0][0][1]) == 1:
-            ((h, at, p),) = form[0][0][1]
-            if p == 1 and h in m.forms.floors and _whole(at, box, m.extents.get(h, ())):
-                m.forms.ceilings[h] = min(size, m.forms.ceilings.get(h, size))
+    """[index = v], v the last dimension; `wrap`: negative ones count from the end, [index = v] + [index = v - n]."""
     wide = m.tensors.reshape(index, (*index.shape, 1))
     places = m.tensors.iota((*(1 for _ in index.shape), size), len(index.shape))
     forms = m.forms
@@ -251,27 +240,10 @@ def _hits(m: Meaning, index: Value, size: int, wrap: bool = False) -> Value:
     return m.tensors.pointwise([wide, places], hit)
 
 
-def _whole(at: Sequence[Index], box: Box, extents: Sequence[int]) -> bool:
-    """Whether places in a box are all places of an input, each once: of every dimension the digits of a number."""
-    sizes, seen = [n for n in extents if n > 1], list[int]()
-    if len(at) != len(sizes):
-        return False
-    for (terms, offset), n in zip(at, sizes, strict=True):
-        weight = 1
-        for v, c in sorted(terms, key=lambda term: term[1]):
-            if c != weight or box[v][0]:
-                return False
-            weight *= box[v][1]
-            seen.append(v)
-        if offset or weight != n:
-            return False
-    return len(set(seen)) == len(seen)
-
-
 def _gather(m: Meaning, step: Step, reads: Sequence[Value]) -> Value:
     x, index = reads
     dim, n = _int(step, "dim"), len(reads[0].shape)
-    hits = _hits(m, index, x.shape[dim])  # .. i .., v
+    hits = _hits(m, index, x.shape[dim], _wraps(step, False))  # .. i .., v
     for d in range(n):
         if d != dim:
             x = m.tensors.slice(x, d, 0, index.shape[d])
@@ -283,7 +255,7 @@ def _gather(m: Meaning, step: Step, reads: Sequence[Value]) -> Value:
 def _scatter_add(m: Meaning, step: Step, reads: Sequence[Value]) -> Value:
     x, index, source = reads
     dim, n = _int(step, "dim"), len(x.shape)
-    hits = _hits(m, index, x.shape[dim])
+    hits = _hits(m, index, x.shape[dim], _wraps(step, False))
     for d in range(n):
         source = m.tensors.slice(source, d, 0, index.shape[d])
     wide = m.tensors.reshape(source, (*source.shape, 1))
@@ -320,9 +292,9 @@ def _index_add(m: Meaning, step: Step, reads: Sequence[Value]) -> Value:
     return m.tensors.add(x, m.tensors.reduce(total, range(len(shape)), False))
 
 
-def _wraps(step: Step) -> bool:
-    """Whether negative positions count from the end: unless the step says that it knows none."""
-    return bool(dict(step.words).get("wrap", True))
+def _wraps(step: Step, unsaid: bool = True) -> bool:
+    """Whether negative positions count from the end, as the step says, or as steps mean that do not say it."""
+    return bool(dict(step.words).get("wrap", unsaid))
 
 
 def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

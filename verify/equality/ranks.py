@@ -142,15 +142,14 @@ class Sight:
                 if (known := constants.get(s.number)) is not None:
                     values[s.number] = reading.constant(known, program.tensors[s.number].shape)
                 else:
-                    values[s.number] = reading.source(s.name, program.tensors[s.number], s.name in self.pair.floors)
-            reading.meaning.learning = True
+                    floor, bounds = s.name in self.pair.floors, self.lemmas.bounds
+                    values[s.number] = reading.source(s.name, program.tensors[s.number], floor, bounds.get(s.name))
             for step in program.steps:
                 self.work(1)
                 made = reading.segments.of(step, [values[i] for i in step.reads])
                 for number, value in zip(step.makes, made, strict=True):
                     require_shape(program, step, number, value.shape)
                     values[number] = reading.name(value) if is_real(program.tensors[number]) else value
-            reading.meaning.learning = False
             self._all = reading, values
         return self._all
 

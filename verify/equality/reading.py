@@ -67,14 +67,17 @@ class Reading:
         self.forms.take_for_infinite(head)  # in bytes there may be anything
         return self.tensors.source(head, shape)
 
-    def source(self, name: str, described: Described, floor: bool) -> Tensor:
-        """A tensor of which nothing is known but its element type; `floor`: whole numbers that are never below 0."""
+    def source(self, name: str, described: Described, floor: bool, ceiling: int | None) -> Tensor:
+        """A tensor of which nothing is known but its element type; `floor`: whole numbers that are never below 0, and
+        below `ceiling`, if that is known.
+        """
         head = self.forms.head(Head(Kind.INPUT, name))
         if described.dtype.startswith(("int", "uint")):
             self.forms.integers.add(head)
             if floor:
                 self.forms.floors[head] = 0
-        self.meaning.extents[head] = described.shape
+                if ceiling is not None:
+                    self.forms.ceilings[head] = ceiling
         return self.tensors.source(head, described.shape)
 
     def any_tensor(self, name: str, shape: tuple[int, ...], infinite: bool) -> Tensor:

@@ -174,7 +174,7 @@ class Segments:
         for part, (first, last) in zip(value.parts, pairwise(value.edges), strict=True):
             low, high = max(start, first), min(stop, last)
             if low < high:
-                found.append(self.tensors.slice(part, dim, low - first, high - first, one=one))
+                found += self._parts(self.slice(part, dim, low - first, high - first, one), dim)
         return self._joined(found, dim)
 
     def _edges(self, value: Value, dim: int, start: int, stop: int) -> list[int]:

@@ -34,6 +34,21 @@ def _copied(targets: Tensors, given: Tensors, non_blocking: bool = False) -> Non
         target.copy_(one)
 
 
+def _norms(tensors: Tensors, ord: float = 2, dtype: torch.dtype | None = None) -> list[torch.Tensor]:
+    return [torch.linalg.vector_norm(t, ord, dtype=dtype) for t in tensors]
+
+
+def _each(name: str) -> Callable[..., None]:
+    """In every tensor of a list, with one operand for all or one for each."""
+
+    def write(tensors: Tensors, other: Any, **more: Any) -> None:
+        others = other if isinstance(other, list | tuple) else [other] * len(tensors)
+        for tensor, one in zip(tensors, others, strict=True):
+            getattr(tensor, name)(one, **more)
+
+    return write
+
+
 def _chunk_cat(tensors: Tensors, dim: int, chunks: int, *, out: torch.Tensor | None = None) -> torch.Tensor | None:
     """Every tensor filled up with zeros to whole chunks along a dimension; chunk k of all, each flat behind that
     dimension, stands one behind another in row k.
@@ -146,6 +161,12 @@ PARTS: Final[Mapping[str, Callable[..., Any]]] = {
     "aten::_chunk_cat": _chunk_cat,
     "aten::_chunk_cat.out": _chunk_cat,
     "aten::_foreach_copy_": _copied,
+    "aten::_foreach_norm.Scalar": _norms,
+    **{
+        f"aten::_foreach_{name}.{operands}": _each(name)
+        for name in ("add_", "sub_", "mul_", "div_")
+        for operands in ("Scalar", "List", "ScalarList", "Tensor")
+    },
     "aten::_scaled_dot_product_flash_attention_for_cpu": _attention,
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _attention_gradient,
 }

@@ -23,7 +23,7 @@ from ...equality.captured import Captured, Unreadable
 from ...equality.program import RankProgram
 from .collectives import noting_factors
 from .needed import without_waste
-from .past import HostReads, forget_ranks, seeing_freed
+from .past import HostReads, SetUp, forget_ranks, seeing_freed
 from .recorder import Recorder
 from .storage import numbers_of
 
@@ -39,7 +39,8 @@ def capture(make: Callable[..., object], rank: int | None, ranks: int, gradients
     """
     with _one_thread(), _group(rank, ranks), noting_factors():
         try:
-            called, inputs = _made(make() if rank is None else make(rank, ranks))
+            with SetUp():
+                called, inputs = _made(make() if rank is None else make(rank, ranks))
             return _run(called, inputs, gradients)
         except Unreadable:
             raise
@@ -119,7 +120,8 @@ def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Capt
     )
     arrays = {s.number: _array(recorder.arrays[s.number]) for s in program.sources}
     received = {number: _array(tensor) for number, tensor in recorder.received.items()}
-    return Captured(program, arrays, received, tuple(_array(t) for t in results.values()))
+    given = tuple(_array(t) for t in results.values())
+    return Captured(program, arrays, received, given, recorder.waits.race, tuple(recorder.waits.events))
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,8 @@ from torch.utils._pytree import tree_leaves
 
 from ...equality.captured import Unreadable
 from ...equality.program import Word
+from ...equality.schedule import Event
+from .waits import Flight
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -87,6 +89,25 @@ Args = Sequence[Any]
 
 
 def record(recorder: Recorder, name: str, args: Args, run: Callable[[], object]) -> object:
+    """One operator of `c10d` or `_c10d_functional`, as `_record` says; what its own group has under way is in order."""
+    groups = [g for a in args if (g := _group_or_none(a)) is not None]
+    recorder.waits.calling = groups[0] if groups else ()
+    try:
+        return _record(recorder, name, args, run)
+    finally:
+        recorder.waits.calling = ()
+
+
+def _group_or_none(value: object) -> tuple[int, ...] | None:
+    if isinstance(value, torch.Tensor | list | tuple | int | float | bool) or value is None:
+        return None
+    try:
+        return _group(value)
+    except (RuntimeError, ValueError, TypeError, LookupError):  # another operand
+        return None
+
+
+def _record(recorder: Recorder, name: str, args: Args, run: Callable[[], object]) -> object:
     """One operator of `c10d` or `_c10d_functional`: writes it down, runs it, and says what its tensors hold then."""
     op = name.rpartition("::")[2]
     if op in ("wait_tensor", "_wrap_tensor_autograd"):
@@ -96,6 +117,26 @@ def record(recorder: Recorder, name: str, args: Args, run: Callable[[], object])
         raise Unreadable(f"collective {op} ({place}) of complex numbers is not known here: send their parts")
     if name.startswith("_c10d_functional"):
         return _functional(recorder, op.removesuffix("_"), args, run, op.endswith("_"))
+    if op == "barrier":
+        recorder.step("barrier", (), {"ranks": _group(args[1])}, ())
+        return run()
+    ranks, found = _written_down(recorder, op, args, place)
+    out, first = run(), 0
+    own = op in ("allreduce_", "reduce_", "broadcast_")
+    sent = [] if op == "recv_" else [t for t in tree_leaves(args[op != "send"]) if isinstance(t, torch.Tensor)]
+    for tensor, number in found:
+        receive(recorder, tensor, number, (tensor,) if own else sent, 0 if own else first)
+        recorder.write(tensor, number)
+        first += tensor.numel()
+    flight = Flight(op.rstrip("_"), ranks, [t for t, _ in found], [] if own else sent, place)
+    work = recorder.waits.work(flight, _event(op, args, ranks, place, len(recorder.waits.kept)), args[0])
+    return (*out[:-1], work) if isinstance(out, tuple) else work
+
+
+def _written_down(
+    recorder: Recorder, op: str, args: Args, place: str
+) -> tuple[tuple[int, ...], list[tuple[torch.Tensor, int]]]:
+    """The ranks of an operator of `c10d`, and the tensors that it makes with their numbers."""
     match op:
         case "allreduce_":
             ranks, (how, factor) = _group(args[1]), _op(args[2], place)
@@ -128,11 +169,10 @@ def record(recorder: Recorder, name: str, args: Args, run: Callable[[], object])
         case "alltoall_":
             found = _exchanged_lists(recorder, args[0], args[1], _group(args[2]))
         case "send":
-            ranks = _group(args[1])
+            ranks, found = _group(args[1]), []
             for t in args[0]:
                 words: Mapping[str, Word] = {"to": ranks[args[2]], "tag": args[3]}
                 recorder.step("send", (recorder.number(t),), words, ())
-            return run()
         case "recv_":
             ranks = _group(args[1])
             if args[2] < 0:
@@ -141,28 +181,21 @@ def record(recorder: Recorder, name: str, args: Args, run: Callable[[], object])
                 (t, recorder.step("recv", (), {"of": ranks[args[2]], "tag": args[3]}, ((tuple(t.shape), t.dtype),))[0])
                 for t in args[0]
             ]
-        case "barrier":
-            recorder.step("barrier", (), {"ranks": _group(args[1])}, ())
-            return run()
         case _:
             raise Unreadable(f"collective {op} ({place}) is not known here")
-    out, first = run(), 0
-    own = op in ("allreduce_", "reduce_", "broadcast_")
-    sent = [] if op == "recv_" else [t for t in tree_leaves(args[1]) if isinstance(t, torch.Tensor)]
-    for tensor, number in found:
-        receive(recorder, tensor, number, (tensor,) if own else sent, 0 if own else first)
-        recorder.write(tensor, number)
-        first += tensor.numel()
-    return (args[0], _done(args[0])) if op == "allreduce_" else out
+    return ranks, found
 
 
-def _done(tensors: Sequence[torch.Tensor]) -> object:
-    """Work that is done and whose future has the tensors: hooks of gradients wait for it."""
-    from torch._C._distributed_c10d import _create_work_from_future
+def _event(op: str, args: Args, ranks: tuple[int, ...], place: str, call: int) -> Event:
+    import torch.distributed as dist
 
-    future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
-    future.set_result(list(tensors))
-    return _create_work_from_future(future).boxed()
+    match op:
+        case "send":
+            return Event(call, "send", (dist.get_rank(), ranks[args[2]], args[3]), place)
+        case "recv_":
+            return Event(call, "recv", (ranks[args[2]], dist.get_rank(), args[3]), place)
+        case _:
+            return Event(call, op.rstrip("_"), ranks, place)
 
 
 def receive(recorder: Recorder, tensor: torch.Tensor, number: int, sent: Sequence[torch.Tensor], first: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -11,6 +11,7 @@ from ...equality.captured import Unreadable
 from ...equality.program import Word
 from .storage import dtype_of
 from .views import positive, slice_view
+from .writes import aligned_dimension, index_put, indexed_dimensions, scatter
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -168,8 +169,8 @@ def _extreme(name: str) -> Handler:
         wide = (*x.shape[:d], 1, *x.shape[d + 1 :])
         words: dict[str, Word] = {"dim": d, "k": 1, "largest": name == "amax"}
         found = r.step("topk", (r.number(x),), words, ((wide, out[0].dtype), (wide, out[1].dtype)))
-        values = _reduced(name)(r, (x, d), {}, out[0])[0]
         shape = tuple(out[0].shape)
+        values = _reduced(name)(r, (x, d, len(shape) == rank > 0), {}, out[0])[0]
         return r.reshape(values, shape, out[0].dtype), r.reshape(found[1], shape, out[1].dtype)
 
     return handle
@@ -221,61 +222,14 @@ def _scatter_add(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -
     return r.step("scatter_add", reads, {"dim": d}, _made(out))
 
 
-def _positions_of(r: Recorder, index: torch.Tensor, dim: int) -> bool:
-    """Whether an index is the positions that `topk` or `sort` found along a dimension: different ones in every row."""
-    number = r.number(index)
-    maker = next((s for s in r.steps if number in s.makes), None)
-    if maker is None or maker.operator not in ("topk", "sort"):
-        return False
-    return maker.makes[1] == number and maker.word("dim") == dim
-
-
-def _scatter(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tuple[int, ...] | None:
-    """By different positions of a row: one each, or those of `topk` and `sort`.  What stands there is replaced."""
-    x, index, value = args[0], args[2], args[3]
-    d = positive(args[1], x.dim())
-    distinct = _positions_of(r, index, d)
-    outside = [k for k, n in enumerate(index.shape) if k != d and n != x.shape[k]]
-    if outside or (index.shape[d] != 1 and not distinct):
-        raise Unreadable(f"writes at several positions of a row ({r.place()}), which may be the same")
-    mark = (tuple(x.shape), torch.float32)
-    words: dict[str, Word] = {"shape": tuple(x.shape), "value": 0.0, "dtype": "float32"}
-    empty = r.step("full", (), words, (mark,))[0]
-    words = {"shape": tuple(index.shape), "value": 1.0, "dtype": "float32"}
-    ones = r.step("full", (), words, ((tuple(index.shape), torch.float32),))[0]
-    hit = r.step("scatter_add", (empty, r.number(index), ones), {"dim": d}, (mark,))[0]
-    there = r.step("gt", (hit,), {"number": 0}, ((tuple(x.shape), torch.bool),))[0]
-    if isinstance(value, torch.Tensor) and index.shape[d] != 1:
-        words = {"shape": tuple(x.shape), "value": 0.0, "dtype": dtype_of(x)}
-        blank = r.step("full", (), words, ((tuple(x.shape), x.dtype),))[0]
-        reads = (blank, r.number(index), r.number(value))
-        new = r.step("scatter_add", reads, {"dim": d}, ((tuple(x.shape), x.dtype),))[0]
-    elif isinstance(value, torch.Tensor):
-        number, shape = r.number(value), tuple(value.shape)
-        for k, n in enumerate(index.shape):  # as much of it as is written
-            if n != shape[k]:
-                shape = (*shape[:k], n, *shape[k + 1 :])
-                words = {"dim": k, "start": 0, "stop": n, "step": 1}
-                number = r.step("slice", (number,), words, ((shape, x.dtype),))[0]
-        new = r.step("expand", (number,), {"shape": tuple(x.shape)}, ((tuple(x.shape), x.dtype),))[0]
-    else:
-        words = {"shape": tuple(x.shape), "value": float(value), "dtype": dtype_of(x)}
-        new = r.step("full", (), words, ((tuple(x.shape), x.dtype),))[0]
-    return r.step("where", (there, new, r.number(x)), {}, _made(out))
-
-
-def _indexed(r: Recorder, x: torch.Tensor, indices: Sequence[Any]) -> tuple[list[int], list[Any]]:
-    """Dimensions that are indexed, and by what."""
-    given = [(d, i) for d, i in enumerate(indices) if i is not None]
-    for _, i in given:
-        if i.dtype == torch.bool:
-            raise Unreadable(f"picks elements by truth values ({r.place()}): how many depends on data")
-    return [d for d, _ in given], [i for _, i in given]
-
-
 def _index(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tuple[int, ...]:
     x = args[0]
-    dims, by = _indexed(r, x, args[1])
+    dims, by = indexed_dimensions(r, x, args[1])
+    if (d := aligned_dimension(r, x, dims, by)) is not None:
+        size = (*out.shape[:d], 1, *out.shape[d:])
+        index = r.reshape(r.number(by[d]), size, by[d].dtype)
+        picked = r.step("gather", (r.number(x), index), {"dim": d, "wrap": True}, ((size, out.dtype),))
+        return (r.reshape(picked[0], tuple(out.shape), out.dtype),)
     order = [*dims, *(d for d in range(x.dim()) if d not in dims)]
     number = r.number(x)
     if order != list(range(x.dim())):
@@ -291,50 +245,6 @@ def _index(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tupl
         back = (*range(n, n + first), *range(n), *range(n + first, n + len(rest)))
         found = r.step("permute", (found,), {"dims": back}, _made(out))[0]
     return (found,)
-
-
-def _index_put(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tuple[int, ...]:
-    x, indices, value = args[0], args[1], args[2]
-    add = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
-    if (
-        len(indices) == 1
-        and indices[0] is not None
-        and indices[0].dtype == torch.bool
-        and value.numel() == 1
-        and not add
-    ):
-        mask = r.number(indices[0])
-        wide = (*indices[0].shape, *(1 for _ in range(x.dim() - indices[0].dim())))
-        mask = r.reshape(mask, wide, torch.bool)
-        shape = tuple(x.shape)
-        new = r.reshape(r.number(value), (1,) * x.dim(), x.dtype)
-        new = r.step("expand", (new,), {"shape": shape}, ((shape, x.dtype),))[0]
-        mask = r.step("expand", (mask,), {"shape": shape}, ((shape, torch.bool),))[0]
-        return r.step("where", (mask, new, r.number(x)), {}, _made(out))
-    dims, by = _indexed(r, x, indices)
-    if not add and dims == [0] and len(by) == 1 and tuple(by[0].shape) == tuple(x.shape) and _positions_of(r, by[0], 0):
-        words: dict[str, Word] = {"shape": tuple(x.shape), "value": 0.0, "dtype": dtype_of(x)}
-        empty = r.step("full", (), words, _made(out))[0]
-        return r.step("index_add", (empty, r.number(by[0]), r.number(value)), {}, _made(out))
-    if not add:
-        raise Unreadable(f"writes at positions that may be the same ({r.place()})")
-    shape = tuple(torch.broadcast_shapes(*(i.shape for i in by)))
-    order = [*dims, *(d for d in range(x.dim()) if d not in dims)]
-    rest = tuple(x.shape[d] for d in order[len(dims) :])
-    first = dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0  # where what is picked stands
-    wide = (*rest[:first], *shape, *rest[first:])
-    source, n = r.number(value), len(shape)
-    if tuple(value.shape) != wide:
-        source = r.step("expand", (source,), {"shape": wide}, ((wide, x.dtype),))[0]
-    if order == list(range(x.dim())):
-        return r.step("index_add", (r.number(x), *(r.number(i) for i in by), source), {}, _made(out))
-    turned = (*range(first, first + n), *range(first), *range(first + n, len(wide)))
-    source = r.step("permute", (source,), {"dims": turned}, (((*shape, *rest), x.dtype),))[0]
-    made = ((tuple(x.shape[d] for d in order), x.dtype),)
-    target = r.step("permute", (r.number(x),), {"dims": tuple(order)}, made)[0]
-    found = r.step("index_add", (target, *(r.number(i) for i in by), source), {}, made)[0]
-    back = tuple(order.index(d) for d in range(x.dim()))
-    return r.step("permute", (found,), {"dims": back}, _made(out))
 
 
 def _embedding_gradient(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tuple[int, ...] | None:
@@ -434,9 +344,9 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "cat": _cat,
     "gather": _gather,
     "scatter_add": _scatter_add,
-    "scatter": _scatter,
+    "scatter": scatter,
     "index": _index,
-    "index_put": _index_put,
+    "index_put": index_put,
     "embedding_dense_backward": _embedding_gradient,
     "slice_scatter": _slice_scatter,
     "select_scatter": _select_scatter,

@@ -10,8 +10,11 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from .recorder import Recorder
+from ...equality.captured import Unreadable
+from .recorder import Recorder, shapes_only
 
 HOST = frozenset({"tolist", "numpy", "__array__", "__dlpack__", "__repr__", "__format__"})
 """Methods that read a tensor's contents past every operator."""
@@ -29,6 +32,28 @@ class HostReads(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
     ) -> Any:
         if getattr(func, "__name__", "") in HOST and type(args[0]) in (torch.Tensor, torch.nn.Parameter):
             self.recorder.require_constant(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+class SetUp(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
+    """While it is entered, before anything is written down, ranks exchange no real numbers: nothing is sent, so that
+    what they would receive is not there.  Copies of the first rank's are let through, as ranks draw the same numbers.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        if shapes_only(args, kwargs or {}):
+            return func(*args, **(kwargs or {}))
+        if any(t is not torch.Tensor and t is not torch.nn.Parameter for t in types):
+            return NotImplemented
+        space, _, name = func._schema.name.partition("::")
+        sends = space in ("c10d", "_c10d_functional", "_c10d_functional_autograd")
+        copies = name.strip("_") in ("broadcast", "barrier", "wait_tensor", "wrap_tensor_autograd")
+        tensors = [t for t in tree_leaves(args) if isinstance(t, torch.Tensor)] if sends and not copies else []
+        if any(t.is_floating_point() for t in tensors):
+            raise Unreadable(
+                f"collective {name} ({Recorder().place()}) runs before what is called is called, when nothing is sent:"
+                " move it into the function that is called"
+            )
         return func(*args, **(kwargs or {}))
 
 

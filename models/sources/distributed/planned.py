@@ -67,7 +67,7 @@ class PlannedJob:
         module = self.layout.parallelize(copy.deepcopy(self.module), mesh)
         if not step:
             return module, self._given(None)
-        steps, train_step = self.layout.make_optimizer(module, mesh), self.layout.train_step
+        steps, train_step = self._steps(module, mesh), self.layout.train_step
         loss_of, kinds = self.layout.PLAN["program"]["loss"], inspect.Parameter
         if any(p.kind is kinds.VAR_POSITIONAL for p in inspect.signature(self.module.forward).parameters.values()):
 
@@ -84,6 +84,20 @@ class PlannedJob:
             return {"loss": loss, **dict(module.named_parameters())}
 
         return train, self._given(self.target, True)
+
+    def _steps(self, module: torch.nn.Module, mesh: Any) -> Any:
+        """The plan's optimizer.  Its weights may lie elsewhere than the module's, and be sent there before anything is
+        written down, when nothing is sent: they are cut out of the whole ones.
+        """
+        from torch.distributed.tensor import distribute_tensor
+
+        with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
+            steps = self.layout.make_optimizer(module, mesh)
+            whole = dict(self.module.named_parameters(remove_duplicate=False))
+            for name, _, shard in steps.shards:
+                own = distribute_tensor(whole[name].detach(), mesh, shard.placements, src_data_rank=None)
+                shard.to_local().copy_(own.to_local())
+        return steps
 
     def _given(self, target: torch.Tensor | None, first: bool = False) -> object:
         if isinstance(self.inputs, Mapping):

@@ -27,6 +27,7 @@ from .pairs import PAIRS
 from .storage import Memory, Ref, View, dtype_of, numbers_of, shape_of
 from .views import of_pairs
 from .views import views as views_of
+from .waits import Waits
 from .windows import NotKnown
 
 OURS = tuple({str(p.parents[3]) + "/" for p in (Path(__file__), Path(__file__).resolve())})
@@ -78,6 +79,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         self.frozen, self.written = set[int](), set[int]()
         self.under_way = set[tuple[object, int]]()
         self.memory = Memory(self._emit)
+        self.waits = Waits()
 
     # ------------------------------------------------------------------ what others write
 
@@ -112,6 +114,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
 
     def number(self, tensor: torch.Tensor) -> int:
         """The number of a tensor's value; one that was never made is a constant."""
+        if self.waits.flights:
+            self.waits.read(tensor, self.place())
         return self.memory.read(self.ref(tensor))
 
     def ref(self, tensor: torch.Tensor) -> Ref:
@@ -164,6 +168,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         if storage in self.frozen:
             raise Unreadable(f"writes into a tensor of which there is an unknown view ({self.place()})")
         self.written.add(storage)
+        if self.waits.flights:
+            self.waits.write(tensor, self.place())
         self.memory.write(self.ref(tensor), number)
 
     def bind(self, tensor: object, number: int) -> None:
@@ -190,7 +196,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         frame = sys._getframe(1)
         while frame is not None:
             file = frame.f_code.co_filename
-            if not file.startswith(("<", TORCH, *OURS)) or "/tests/" in file:
+            theirs = not file.startswith(("<", TORCH, *OURS)) and not file.endswith("/typing_extensions.py")
+            if theirs or "/tests/" in file:
                 return f"{Path(file).name}:{frame.f_lineno}"
             if frame.f_back is None:
                 return ""
@@ -203,7 +210,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if _shapes_only(args, kwargs):  # DTensor asks what shapes come out: nothing is computed
+        if shapes_only(args, kwargs):  # DTensor asks what shapes come out: nothing is computed
             return func(*args, **kwargs)
         if any(t is not torch.Tensor and t is not torch.nn.Parameter for t in types):
             return NotImplemented
@@ -353,7 +360,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
             raise Unreadable(f"reads a number of a tensor on the host ({self.place()}): what runs depends on data")
 
     def _factory(self, out: Any, unset: bool = False) -> Any:
-        if _shapes_only(out, {}):
+        if shapes_only(out, {}):
             return out
         for tensor in out if isinstance(out, tuple | list) else (out,):
             with torch.utils._python_dispatch._disable_current_modes():
@@ -434,7 +441,7 @@ def _making(packet: Any, func: Any) -> Any:
     return None
 
 
-def _shapes_only(args: object, kwargs: Mapping[str, Any]) -> bool:
+def shapes_only(args: object, kwargs: Mapping[str, Any]) -> bool:
     """Whether an operator works on tensors without values."""
     if kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "meta":
         return True

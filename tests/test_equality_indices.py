@@ -1,0 +1,144 @@
+"""What the checker of equality knows of integer inputs: below what they lie where they are positions, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shardproof.models.equality.pair import Pair, Part
+from shardproof.models.equality.program import Described, RankProgram, Source, Step, Word
+from shardproof.models.problem.claims import Verdict
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.verify.budget import Budget
+from shardproof.verify.equality.certificate import check_pair
+from shardproof.verify.equality.indices import index_bounds
+
+F, I = "float32", "int64"
+SOURCES = (Source(0, "w", "input"), Source(1, "ids", "input"))
+WHOLE = ((0, Part("w", (((0, 0, 5),), ((0, 0, 3),)))), (1, Part("ids", (((0, 0, 4),),))))
+
+
+def _step(operator: str, reads: tuple[int, ...], made: int, **words: Word) -> Step:
+    return Step(operator, reads, (made,), tuple(words.items()))
+
+
+def pair(single_reads: int = 4, rank_reads: int = 4, positions: int = 5, guarded: bool = False) -> Pair:
+    """One device picks rows of w at the first ids; a rank multiplies them with how often its ids are a position."""
+    cut = _step("slice", (1,), 2, dim=0, start=0, stop=single_reads, step=1)
+    tensors = [Described((5, 3), F), Described((4,), I), Described((single_reads,), I), Described((single_reads, 3), F)]
+    steps = [cut, _step("index", (0, 2), 3, wrap=False)]
+    one = RankProgram(SOURCES, tuple(steps), (("output", 3),), tuple(tensors))
+    if guarded:  # where(ids != -100, ids, 0), as losses do
+        two = Described((single_reads,), "bool"), Described((), I), Described((single_reads,), I)
+        more = (
+            _step("ne", (2,), 3, number=-100),
+            _step("full", (), 4, shape=(), value=0.0, dtype=I),
+            _step("where", (3, 2, 4), 5),
+            _step("index", (0, 5), 6, wrap=False),
+        )
+        one = RankProgram(SOURCES, (cut, *more), (("output", 6),), (*tensors[:3], *two, tensors[3]))
+    steps += [
+        _step("slice", (1,), 4, dim=0, start=4 - rank_reads, stop=4, step=1),
+        _step("reshape", (4,), 5, shape=(rank_reads, 1)),
+        _step("iota", (), 6, n=positions, start=0, step=1, dtype=I),
+        _step("eq", (5, 6), 7),
+        _step("cast", (7,), 8, dtype=F, was="bool"),
+        _step("sum", (8,), 9, dims=(0, 1), keep=False),
+        _step("div", (9,), 10, number=rank_reads),
+        _step("mul", (3, 10), 11),
+    ]
+    tensors += [Described((rank_reads,), I), Described((rank_reads, 1), I), Described((positions,), I)]
+    tensors += [Described((rank_reads, positions), "bool"), Described((rank_reads, positions), F)]
+    tensors += [Described((), F), Described((), F), tensors[3]]
+    rank = RankProgram(SOURCES, tuple(steps), (("output", 11),), tuple(tensors))
+    part = Part("output", (((0, 0, single_reads),), ((0, 0, 3),)))
+    return Pair(one, (rank,), (), (WHOLE,), ((("output", part),),), ("ids",), ((),))
+
+
+def verdict(found: Pair) -> Verdict:
+    return check_pair(found, Budget.with_large()).verdict
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_positions_lie_in_their_tensor(guarded: bool) -> None:
+    assert index_bounds(pair(guarded=guarded), lambda n: None) == {"ids": 5}
+    assert verdict(pair(guarded=guarded)) is Verdict.PROVED
+
+
+def test_of_fewer_positions_nothing_is_known() -> None:
+    assert verdict(pair(positions=4)) is Verdict.UNDECIDED
+
+
+def test_what_may_be_negative_has_no_bound() -> None:
+    assert verdict(replace(pair(), floors=())) is Verdict.UNDECIDED
+
+
+def test_elements_that_the_one_device_does_not_pick_with_have_no_bound() -> None:
+    """The rank counts the last of the ids, which is no position of the one device."""
+    assert index_bounds(pair(single_reads=3), lambda n: None) == {}
+    assert verdict(pair(single_reads=3)) is Verdict.UNDECIDED
+    assert verdict(pair(single_reads=4, rank_reads=1)) is Verdict.PROVED
+
+
+@pytest.mark.parametrize(("operator", "number"), [("ne", 2), ("eq", -100), ("lt", -1), ("gt", 0)])
+def test_only_what_is_always_true_lets_ids_through(operator: str, number: int) -> None:
+    found = pair(guarded=True)
+    steps = tuple(
+        replace(s, operator=operator, words=(("number", number),)) if s.operator == "ne" else s
+        for s in found.single.steps
+    )
+    assert verdict(replace(found, single=replace(found.single, steps=steps))) is Verdict.UNDECIDED
+
+
+def _gathers(wrap: bool | None, wraps: bool | None, floors: tuple[str, ...]) -> Pair:
+    def program(word: bool | None) -> RankProgram:
+        words: dict[str, Word] = {"dim": 0} if word is None else {"dim": 0, "wrap": word}
+        tensors = (Described((5,), F), Described((4,), I), Described((4,), F))
+        return RankProgram(SOURCES, (_step("gather", (0, 1), 2, **words),), (("output", 2),), tensors)
+
+    given = ((0, Part("w", (((0, 0, 5),),))), (1, Part("ids", (((0, 0, 4),),))))
+    result = (("output", Part("output", (((0, 0, 4),),))),)
+    return Pair(program(wrap), (program(wraps),), (), (given,), (result,), floors, ((),))
+
+
+def test_negative_positions_count_from_the_end_only_where_a_step_says_so() -> None:
+    assert verdict(_gathers(True, True, ())) is Verdict.PROVED
+    assert verdict(_gathers(None, False, ())) is Verdict.PROVED
+    assert verdict(_gathers(True, False, ())) is Verdict.UNDECIDED
+    assert verdict(_gathers(True, False, ("ids",))) is Verdict.PROVED
+
+
+def test_a_word_of_another_kind_is_refused() -> None:
+    found = _gathers(True, True, ())
+    step = replace(found.single.steps[0], words=(("dim", 0), ("wrap", 1)))
+    with pytest.raises(ContainerError, match="wrap"):
+        verdict(replace(found, single=replace(found.single, steps=(step,))))
+
+
+def test_rows_that_are_marked_at_one_position_are_one_form() -> None:
+    """[c = 0] x[c] is [c = 0] x[0], as where a row is replaced at a position that is masked; and no [c = 1] x[0]."""
+
+    def program(marked: int, picked: int) -> RankProgram:
+        tensors = (Described((2, 5), F), Described((5,), I), Described((5,), "bool"), Described((5,), F))
+        steps = [
+            _step("iota", (), 1, n=5, start=0, step=1, dtype=I),
+            _step("eq", (1,), 2, number=marked),
+            _step("cast", (2,), 3, dtype=F, was="bool"),
+        ]
+        source = 0
+        if picked >= 0:
+            steps += [
+                _step("slice", (0,), 5, dim=1, start=picked, stop=picked + 1, step=1),
+                _step("expand", (5,), 6, shape=(2, 5)),
+            ]
+            source = 6
+        steps.append(_step("mul", (source, 3), 4))
+        tensors = (*tensors, Described((2, 5), F), Described((2, 1), F), Described((2, 5), F))
+        return RankProgram((Source(0, "x", "input"),), tuple(steps), (("output", 4),), tensors)
+
+    whole = Part("x", (((0, 0, 2),), ((0, 0, 5),)))
+    made = (("output", Part("output", whole.runs)),)
+    for marked, picked in ((0, 0), (1, 0), (3, 3), (0, 1)):
+        found = Pair(program(marked, -1), (program(marked, picked),), (), (((0, whole),),), (made,), (), ((),))
+        assert (verdict(found) is Verdict.PROVED) == (marked == picked)
