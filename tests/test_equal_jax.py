@@ -54,7 +54,7 @@ def _in_a_process(text: str, ranks: int = 4) -> Any:
         check=False,
         text=True,
         timeout=250,
-        env={**os.environ, **flags, "PYTHONPATH": str(HERE.parent.parent)},
+        env={**os.environ, **flags, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)

@@ -11,10 +11,7 @@ from pathlib import Path
 import notebooks
 import pytest
 
-import shardproof
-
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-PARENT = Path(shardproof.__file__).resolve().parent.parent
 
 
 def output(name: str, *words: str, code: int = 0, timeout: float = 280) -> str:
@@ -25,7 +22,7 @@ def output(name: str, *words: str, code: int = 0, timeout: float = 280) -> str:
         text=True,
         check=False,
         timeout=timeout,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(PARENT)},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert done.returncode == code, done.stderr[-3000:]
     return done.stdout
@@ -75,7 +72,7 @@ def test_parallel_code_beside_the_one_device(name: str, ranks: int, grad: bool) 
             text=True,
             check=False,
             timeout=120,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(PARENT)},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         assert done.returncode == code, (job, done.stdout[-2000:], done.stderr[-2000:])
     command = f"{file}:single {file}:parallel --ranks {ranks}{' --grad' if grad else ''}"

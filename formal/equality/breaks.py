@@ -66,13 +66,21 @@ class Breaks:
         return str(mine), mine.step.line
 
     def _of(self, rank: int, output: int | None) -> Break | None:
-        """The first step that breaks, on the way to an output or at all; that reads a part of a sum, if any does."""
+        """The first step that breaks, on the way to an output or at all; that reads a part of a sum, if any does.
+        Where none breaks because all behind the fault are multiples of what they should be, the first multiple.
+        """
+        runs = [self.values[rank]]
+        found = self.relations.of(rank, self.ranks[rank], self.given[rank], runs, self.places[rank])
+        exact = {r.number for r in found if not self.relations.is_multiple(r)}
+        first = self._beyond(rank, output, {r.number for r in found})
+        return self._beyond(rank, output, exact) if first is None and output is not None else first
+
+    def _beyond(self, rank: int, output: int | None, related: set[int]) -> Break | None:
+        """The first step that makes of what is related what is not."""
         program, needed = self.ranks[rank], {output}
         for step in reversed(program.steps):
             if needed & set(step.makes):
                 needed |= set(step.reads)
-        runs = [self.values[rank]]
-        related = {r.number for r in self.relations.of(rank, program, self.given[rank], runs, self.places[rank])}
         known, first = {s.number: "" for s in program.sources}, None
         for index, step in enumerate(program.steps):
             for number in step.makes:

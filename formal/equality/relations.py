@@ -81,6 +81,10 @@ class Relations:
     _mirrored: dict[tuple[str, int, tuple[int, ...]], list[int]] = field(default_factory=dict)
     _behind: dict[tuple[int, Change], int] = field(default_factory=dict)
 
+    def is_multiple(self, relation: Relation) -> bool:
+        """Whether it is one to a multiple of a tensor of the one device."""
+        return any(k == relation.whole and isinstance(change, Fraction) for (_, change), k in self._behind.items())
+
     def of(
         self, rank: int, program: RankProgram, given: Mapping[int, Given], runs: Sequence[Run], places: Places
     ) -> tuple[Relation, ...]:

@@ -125,9 +125,7 @@ def capture_programs(make: Callable[..., object], ranks: int | None, gradients: 
     for rank, held in enumerate(found):
         if held.race is not None:
             line = f", {held.race.line}" if held.race.line else ""
-            raise InputError(
-                f"rank {rank} {held.race.reason}{line}: `equal` on the programs says more"
-            )
+            raise InputError(f"rank {rank} {held.race.reason}{line}: `equal` on the programs says more")
     if (stuck := stuck_messages([held.events for held in found])) is not None:
         raise InputError(f"{stuck}: `equal` on the programs says more")
     one = found[0] if ranks is None else None

@@ -29,6 +29,8 @@ from ....models.program.operators import Operator
 from ...selection.model.clock import Clock
 from .fronts import MOST_DIMENSIONS, Fronts, front_tables
 
+MOST_ENTRIES = 1 << 26
+"""Of all reshardings inside a branch, which are written out at once: half a gigabyte."""
 MOST_CELLS = 1 << 23
 """Cells of a table of an elimination."""
 
@@ -160,6 +162,10 @@ def branch_form(planning: Planning, structures: Structures, own: BranchParts) ->
 def branch_labels(form: BranchForm, clock: Clock) -> Labels:
     """Labels of a branch.  Raises `TooLarge` where its tables do not fit."""
     vertices = range(len(form.costs))
+    entries = sum(rows.size * columns.size for *_, rows, columns in form.pairs)
+    if entries > MOST_ENTRIES:
+        raise TooLarge(f"the reshardings inside a branch have {entries} entries, more than {MOST_ENTRIES}")
+    clock.read(entries)
     pairs = [(u, v, p, table[rows][:, columns]) for u, v, p, table, rows, columns in form.pairs]
     ends = sorted(form.signature)
     classes = tuple(first_seen(np.stack(form.signature[k], axis=1)) for k in ends)
