@@ -154,3 +154,21 @@ def test_the_verb_says_it_beside_the_proof(capsys: pytest.CaptureFixture[str]) -
     assert 0 <= float(told["measured"]) <= float(told["bound"]) < 1e-3
     assert run(words) == 0
     assert "equal up to rounding: at most" in capsys.readouterr().out
+
+
+@pytest.mark.torch
+def test_a_bound_that_overflows_is_none(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Errors that are multiplied and then exponents are beyond all numbers in the end: that is said, no number is."""
+    pytest.importorskip("torch")
+    from shardproof.__main__ import run
+
+    (tmp_path / "deep.py").write_text(
+        "import torch\nX = torch.linspace(-1, 1, 16).reshape(4, 4)\n"
+        "def f(x):\n    for _ in range(5):\n        x = torch.softmax(x * 1e6, -1) * 8\n    return x\n"
+        "def one():\n    return f, (X,)\n"
+        "def many(rank, ranks):\n    return f, (X.chunk(ranks)[rank].clone(),)\n"
+    )
+    words = ["equal", f"{tmp_path / 'deep.py'}:one", f"{tmp_path / 'deep.py'}:many", "--ranks", "2"]
+    assert run([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rounding"]["bound"] is None
+    assert run(words) == 0 and "no bound of rounding is known" in capsys.readouterr().out

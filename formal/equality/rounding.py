@@ -111,9 +111,9 @@ def rounding_bound(
             if dtype not in PRECISIONS or not values[rank][n].size:
                 continue
             of = np.asarray(part_elements(_error(w, whole, one), part), np.float64)
-            bound = float(np.max(np.nan_to_num(of + _error(n, values[rank], many[rank]), nan=inf)))
+            bound = float(np.max(np.nan_to_num(of + _error(n, values[rank], many[rank]), nan=inf, posinf=inf)))
             apart = np.abs(np.subtract(rounded_many[rank][n], part_elements(rounded_one[w], part), dtype=np.float64))
-            found.append(Bound(name, rank, bound, float(np.max(np.nan_to_num(apart))), dtype))
+            found.append(Bound(name, rank, bound, float(np.max(np.nan_to_num(apart, posinf=inf))), dtype))
     return max(found, key=lambda b: (b.bound, b.measured, -b.rank), default=None)
 
 
@@ -148,7 +148,8 @@ def _times(x: Array, e: Reals) -> Reals:
 
 
 def _apart(x: Array, v: Array) -> Reals:
-    return np.asarray(np.where(x == v, 0.0, np.nan_to_num(np.abs(np.subtract(x, v, dtype=np.float64)), nan=inf)))
+    apart = np.nan_to_num(np.abs(np.subtract(x, v, dtype=np.float64)), nan=inf, posinf=inf)
+    return np.asarray(np.where(x == v, 0.0, apart))
 
 
 def _finish(v: Array, e: Reals, dtype: str, units: float = 1.0) -> Reals:
@@ -279,7 +280,7 @@ def _product(reads: list[Array], errors: Sequence[Reals], v: Array, dtype: str) 
     wrong = a @ eb + ea @ b + ea @ eb
     if p is not None:
         wrong = wrong + _gamma(a.shape[-1], p.sums) * ((a + ea) @ (b + eb))
-    return _finish(v, np.asarray(np.nan_to_num(wrong, nan=inf)), dtype)
+    return _finish(v, np.asarray(np.nan_to_num(wrong, nan=inf, posinf=inf)), dtype)
 
 
 def _added(step: Step, reads: list[Array], errors: Sequence[Reals], v: Array, dtype: str) -> Reals:
