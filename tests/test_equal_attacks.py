@@ -173,3 +173,21 @@ def test_other_slopes_beside_a_mask_are_different() -> None:
 
     assert shardproof.equal(single, parallel(True), ranks=2).answer == "equal"
     assert shardproof.equal(single, parallel(False), ranks=2).answer == "different"
+
+
+@pytest.mark.torch
+def test_ties_are_an_assumption_by_name() -> None:
+    """The first greatest of PyTorch's `max` and that of `topk` may be different ones of equal elements."""
+    torch = pytest.importorskip("torch")
+    import shardproof
+
+    x = torch.tensor([[4.0, 1.0, 2.0], [0.0, 9.0, 3.0]])
+
+    def one() -> object:
+        return lambda x: x.topk(2, dim=-1)[0], (x,)
+
+    def many(rank: int, ranks: int) -> object:
+        return lambda x: x.topk(2, dim=-1)[0], (x.chunk(ranks)[rank].clone(),)
+
+    found = shardproof.equal(one, many, ranks=2)
+    assert found.answer == "equal" and "no-ties" in found.assumptions

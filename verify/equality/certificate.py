@@ -79,6 +79,10 @@ def _require_constants(pair: Pair) -> None:
                 raise Malformed(f"{what.of!r} of {sources[what.of].dtype} is given as {made.dtype}")
 
 
+ORDERED = frozenset({"topk", "sort"})
+"""Whose positions of equal elements PyTorch leaves open, or settles otherwise than another that is written so."""
+
+
 def assumptions(pair: Pair) -> tuple[str, ...]:
     """What the claim rests on besides the checker, by name."""
     found = ["real-arithmetic", "captured-steps", "stated-parts", "where-defined"]
@@ -92,6 +96,8 @@ def assumptions(pair: Pair) -> tuple[str, ...]:
         found.append("integers-do-not-wrap")
     if pair.floors:
         found.append("integers-not-negative")
+    if any(s.operator in ORDERED for p in (pair.single, *pair.ranks) for s in p.steps):
+        found.append("no-ties")
     return tuple(found)
 
 
