@@ -23,6 +23,7 @@ from shardproof.formal.plans.strategy import Rule, Strategy
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.program.graph import GraphError
 from shardproof.models.program.random_numbers import draw_numbers
+from shardproof.models.sources.building.python_file import load_object
 from shardproof.models.sources.numpy.original import original_of
 from shardproof.models.sources.numpy.recorder import TraceError
 from shardproof.models.sources.numpy.trace import Traced, trace
@@ -378,3 +379,33 @@ def test_a_schedule_in_the_program_is_taken(tmp_path: Path, capsys: pytest.Captu
     found = shardproof.plan(model, machine="localhost:4", compare=False)
     grid = found.placements["product"]
     assert dict(zip(grid.axes, grid.matrix, strict=False)) == {"i0": (2,), "i1": (1,), "i2": (2,)}
+
+
+def test_many_sparse_maps_keep_their_own_rows(tmp_path: Path) -> None:
+    """Rows of one map are not those of another whose loop took the place of its own in memory."""
+    calls = [f"    o{k} = np.zeros(6)\n    sums(p{k}, val, o{k})\n" for k in range(20)]
+    (tmp_path / "many.py").write_text(
+        "import numpy as np\nfrom shardproof import dace\n\ndef sums(p, val, out):\n    for i in dace.map[6]:\n"
+        "        for j in dace.map[p[i] : p[i + 1]]:\n            out[i] += val[j]\n\n@dace\ndef many("
+        + "".join(f"p{k}: dace.int64[7], " for k in range(20))
+        + "val: dace.float64[20]):\n"
+        + "".join(calls)
+        + f"    return [{', '.join(f'o{k}' for k in range(20))}]\n"
+    )
+    rng = np.random.default_rng(0)
+    rows, val = [np.sort(rng.integers(0, 21, 7)) for _ in range(20)], rng.normal(size=20)
+    traced = trace(load_object(tmp_path / "many.py", "many"), {})  # type: ignore[arg-type]
+    found = run_graph(traced.graph, {"val": val} | {f"p{k}": p for k, p in enumerate(rows)})
+    for p, name in zip(rows, traced.graph.results, strict=True):
+        np.testing.assert_allclose(found[name], [val[p[i] : p[i + 1]].sum() for i in range(6)], atol=1e-12)
+
+
+def test_maps_that_are_too_large_to_be_compared_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One turn is recorded; where nothing shows that the others do the same, nothing is planned unless it is said so."""
+    (tmp_path / "big.py").write_text(
+        "from shardproof import dace\nN = 1000\n@dace\ndef big(a: dace.float64[N, N], b: dace.float64[N, N], c: dace.float64[N, N]):\n"
+        "    for i, j, k in dace.map[N, N, N]:\n        c[i, j] += a[i, k] * b[k, j]\n"
+    )
+    words = ["import", f"{tmp_path / 'big.py'}:big", "-o", str(tmp_path / "g.json")]
+    assert run(words) == 3 and "--no-compare" in capsys.readouterr().err
+    assert run([*words, "--no-compare"]) == 0

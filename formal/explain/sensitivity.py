@@ -25,7 +25,7 @@ from typing import Final, Protocol
 
 from ...models.cost.selection import Planning
 from ...models.joint.problem import JointPlanning
-from ...models.machine.machine import DeviceClass, Machine
+from ...models.machine.machine import Collectives, DeviceClass, Machine
 from ...models.machine.quantities import Dimension
 from ...models.problem.claims import Optimal, Status
 from ...models.problem.selection_problem import FORBIDDEN
@@ -313,7 +313,10 @@ class _Tester:
                 return None
             ends.append(end)
         (low, low_open, low_better), (high, high_open, high_better) = ends
-        linear = constant.part in (Part.BANDWIDTH, Part.LATENCY)
+        chosen = (
+            self.subject.machine.collectives is Collectives.SYNTHESISED
+        )  # then a plan costs a least of linear terms
+        linear = constant.part in (Part.BANDWIDTH, Part.LATENCY) and not chosen
         terms = len(self.subject.problem.vertices) + len(self.subject.problem.edges)
         between = (
             f"within {2 * terms} units of optimal in between (linear up to rounding)"

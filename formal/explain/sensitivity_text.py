@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from ...models.machine.machine import Collectives
 from ...models.machine.quantities import error_bound_text, show
 from ...models.text import join_lines
 from ..plans.report import amount, percent, table_text
@@ -36,7 +37,9 @@ def render_sensitivity(s: Sensitivity, width: int = 160, color: bool = False) ->
         f"constant moved at a time; grid x 1.01 .. x 100"
     )
     lines.append(
-        "links: in between the plan is optimal up to rounding (a plan's cost is linear in 1/bandwidth and "
+        "tested at the ends only: collective programs are chosen anew for every machine"
+        if s.planning.machine.collectives is Collectives.SYNTHESISED
+        else "links: in between the plan is optimal up to rounding (a plan's cost is linear in 1/bandwidth and "
         "latency); peaks and memory bandwidth: tested at the ends"
     )
     lines.extend(f"{name} cannot matter: {why}" for name, why in s.irrelevant)

@@ -117,6 +117,8 @@ def memory_bound(found: Frame, problem: ScheduleProblem, makespan: int, clock: C
     for a, b, words in apart:
         if clock.over():
             break
+        if a in moments.ancestors([b], True) or a in moments.ancestors([b], False):
+            continue  # links found since have put them in order
         split, ends = [*first, *root.rows, *words, (SPLIT, a, b, 0, 0)], []
         for link in ((a, b), (b, a)):
             moments.link(*link)

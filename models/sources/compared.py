@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..program.graph import Graph
+from ..text import InputError
 from .building.original import Comparer, Comparison, Original
 from .load import Attention, load_model
 from .loads import read_counts, with_counts
@@ -37,7 +38,8 @@ def load_compared(
 ) -> tuple[Graph, Comparison | None]:
     """`load_model`, and what came of the comparison; None for what is no program of a framework (zoo, JSON).
     `compare`: whether it is wanted; `trained`: whether gradients count; `kept`: the graph is written, so that a plan
-    may train it; `operators`: files of operators of the user's own that it calls.  Raises `Differs` too.
+    may train it; `operators`: files of operators of the user's own that it calls.  Raises `Differs` too, and
+    `InputError` for maps that are too large to be compared.
     """
     taken, specified = _Taken(), read_operators(operators)
     graph = load_model(spec, batch, tell, attention, expert_places, taken, trained or kept)
@@ -47,6 +49,11 @@ def load_compared(
     if taken.original is None:
         return graph, None
     found = comparer.compare_import(graph, taken.original, compare, trained)
+    if compare and taken.original.maps and not found.samples:
+        raise InputError(
+            f"{spec}: {found.left_out}; its maps are recorded from one turn, and only the comparison shows that this"
+            " is what all turns do: compare it at smaller sizes, and give --no-compare here"
+        )
     return graph, replace(found, schedule=taken.original.schedule)
 
 

@@ -58,7 +58,8 @@ class Original:
     whether its products of arrays make NaN of 0 times infinity just where the program has both (libraries of linear
     algebra skip zeros, or bring zeros of their own).  `corners`: whether it chooses as our operators do where a
     function has several gradients.  `pointers`: inputs that say where rows begin, so that they ascend, and the last
-    place they may name.  `schedule`: what the program says about the degrees of its operators.
+    place they may name.  `schedule`: what the program says about the degrees of its operators.  `maps`: whether its
+    maps are recorded from one turn, so that only a comparison shows that all turns do the same.
     """
 
     framework: str
@@ -71,6 +72,7 @@ class Original:
     corners: bool = False
     pointers: Mapping[str, int] = field(default_factory=dict)
     schedule: Schedule = ()
+    maps: bool = False
 
 
 def not_run(framework: str, why: str) -> Original:

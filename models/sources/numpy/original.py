@@ -41,6 +41,7 @@ def original_of(
         lambda values: call_function(program, values),
         parts=lambda: parts_of(program, specs, call_function),
         zeros=False,
+        maps=hasattr(program, MARKED),
     )
 
 

@@ -88,7 +88,7 @@ class Recorder:
         self.notes: list[str] = []
         self.loops: list[object] = []
         self.touched: list[tuple[object, object]] = []
-        self.rows: dict[int, View] = {}
+        self.rows: dict[object, View] = {}
         self.pointers: dict[str, int] = {}
         self.degrees: dict[str, dict[str, Mapping[str, int]]] = {}
         self.schedule: Schedule = ()

@@ -54,8 +54,7 @@ def rows_of_entries(recorder: Recorder, entries: Loop) -> View:
     assert entries.rows is not None
     pointers = entries.rows[1]
     assert isinstance(pointers, TracedArray)
-    key = id(entries)
-    if key not in recorder.rows:
+    if entries not in recorder.rows:
         starts = materialise(recorder, pointers.view)
         if recorder.tensors[starts.tensor].role is not Role.VALUE:
             recorder.pointers[starts.tensor] = entries.extent
@@ -64,8 +63,8 @@ def rows_of_entries(recorder: Recorder, entries: Loop) -> View:
         at = scatter(recorder, "begins", one, starts, [Axis("e", entries.extent)], ["p"], 0)
         count = cumulative(recorder, TracedArray.of(recorder, at), 0)
         minus = recorder.constant(np.full((1,), -1, np.int64))
-        recorder.rows[key] = elementwise(recorder, "add", "row", [count, minus], np.dtype("int64"))
-    return recorder.rows[key]
+        recorder.rows[entries] = elementwise(recorder, "add", "row", [count, minus], np.dtype("int64"))
+    return recorder.rows[entries]
 
 
 def sum_by_rows(recorder: Recorder, values: View, at: int, entries: Loop) -> View:
