@@ -313,9 +313,8 @@ class _Tester:
                 return None
             ends.append(end)
         (low, low_open, low_better), (high, high_open, high_better) = ends
-        chosen = (
-            self.subject.machine.collectives is Collectives.SYNTHESISED
-        )  # then a plan costs a least of linear terms
+        # the cost of a plan that chooses its collective programs is a least of linear ones
+        chosen = self.subject.machine.collectives is Collectives.SYNTHESISED
         linear = constant.part in (Part.BANDWIDTH, Part.LATENCY) and not chosen
         terms = len(self.subject.problem.vertices) + len(self.subject.problem.edges)
         between = (
