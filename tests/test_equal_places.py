@@ -84,6 +84,11 @@ def test_a_dtensor_lies_where_its_placements_say(
     assert shardproof.equal(_single, job, ranks=int(np.prod(shape))).answer == answer
 
 
+def test_what_a_user_says_of_layouts_stands_above_placements() -> None:
+    job = _job((2,), _shards(None), lambda r: X[2 * r : 2 * r + 2].clone())
+    assert shardproof.equal(_single, job, ranks=2, layouts={"outputs": {"output": {"shard": 0}}}).answer == "equal"
+
+
 def test_a_tensor_of_another_shape_is_said_to_be_so() -> None:
     found = shardproof.equal(_single, _job((2,), _shards(0), lambda r: X.clone()), ranks=2)
     assert "by its sharding of a tensor of shape (8, 4), that of the one device has (4, 4)" in str(found.reason)
