@@ -21,20 +21,23 @@ from itertools import groupby
 
 import numpy as np
 
+from ...models.equality.captured import Stated
 from ...models.equality.pair import Given, Known, Part
 from ...models.equality.program import RankProgram, Source
 from .layouts import Layout, Layouts
 from .numbers import Array
-from .parts import Places, named_first
+from .parts import Places, named_first, part_elements, same_elements
 from .uses import Uses
 
 
 @dataclass(frozen=True, eq=False)
 class ProgramWithSources:
-    """A program with the values of its sources."""
+    """A program with the values of its sources; `inputs`, `outputs`: where it says itself that they lie."""
 
     program: RankProgram
     arrays: Mapping[int, Array]
+    inputs: Mapping[str, Stated] = field(default_factory=dict)
+    outputs: Mapping[str, Stated] = field(default_factory=dict)
 
 
 class Unmatched(ValueError):
@@ -94,6 +97,8 @@ class Givens:
             if source.name not in self.wholes:
                 raise Unmatched(f"--layouts: the one device has no tensor {source.name!r}")
             part = stated_part(said, source.name, rank, array, self.wholes[source.name], len(self.ranks))
+        elif (stated := self._stated(rank, source, array)) is not None:
+            part = stated
         else:
             if source.kind == "constant" and uniform(array):
                 return False
@@ -107,6 +112,14 @@ class Givens:
         self.given[rank][source.number] = part
         self._sure.add(part.of)
         return True
+
+    def _stated(self, rank: int, source: Source, array: Array) -> Part | None:
+        """The part that the program says, where the one device's tensor of this name has these values there."""
+        stated, whole = self.ranks[rank].inputs.get(source.name), self.wholes.get(source.name)
+        if source.kind == "constant" or stated is None or whole is None or stated.whole != whole.shape:
+            return None
+        part = Part(source.name, stated.runs)
+        return part if same_elements(array, part_elements(whole, part)) else None
 
     def _fits(self, rank: int, source: Source, array: Array) -> Iterator[tuple[Part, bool]]:
         """Parts with these values, that of this name first, and whether values tell the place in that tensor."""

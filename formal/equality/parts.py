@@ -13,6 +13,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from ...models.equality.captured import runs_of
 from ...models.equality.pair import Part, Runs
 
 Array = NDArray[np.generic]
@@ -190,13 +191,7 @@ def _rows(a: Array, whole: Array) -> Runs | None:
         if at is None:
             return None
         found.append(at)
-    runs = list[tuple[int, int, int]]()
-    for here, there in enumerate(found):
-        if runs and there == runs[-1][1] + runs[-1][2]:
-            runs[-1] = (runs[-1][0], runs[-1][1], runs[-1][2] + 1)
-        else:
-            runs.append((here, there, 1))
-    return tuple(runs)
+    return runs_of(found)
 
 
 def part_elements(whole: Array, part: Part) -> Array:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...models.equality.pair import Given, Pair, Part
+from ...models.equality.captured import Stated
+from ...models.equality.pair import Given, Pair, Part, Runs
 from ...models.equality.program import Described, RankProgram, Step
 from ...models.equality.schedule import Race, Stuck
 from ...models.text import InputError
@@ -224,7 +225,12 @@ class Question:
         said = self.said.outputs.get(name)
         if said is not None and said.partial is None:
             return stated_part(said, name, rank, array, whole, len(self.ranks))
+        stated = self.ranks[rank].outputs.get(name) if said is None else None
+        if stated is not None and (stated.everywhere or stated.whole == whole.shape):
+            return _stated_part(stated, name, of, rank, array, whole)
         place = self.places[rank].find(array, whole)
+        if stated is not None and stated.shape() == array.shape and len(stated.whole) == whole.ndim:
+            return self._within(stated, of, rank, whole.shape, None if place is None else place[0])
         if place is not None and self.places[rank].usual(array.shape, whole.shape, place[0]):
             return Part(of, place[0])
         if array.ndim != whole.ndim or any(n > m for n, m in zip(array.shape, whole.shape, strict=True)):
@@ -236,6 +242,23 @@ class Question:
         for n, m in zip(array.shape, whole.shape, strict=True):
             first = self.places[rank].first(n, m) if 0 < n < m else 0
             runs.append(((0, min(first, m - n), n),))
+        return Part(of, tuple(runs))
+
+    def _within(self, stated: Stated, of: str, rank: int, shape: Sequence[int], found: Sequence[Runs] | None) -> Part:
+        """The part where a program says it of a tensor of some ranks, which is itself a part of the one device's: it
+        begins where values or inputs tell.
+        """
+        runs = list[Runs]()
+        for dim, (said, n, m) in enumerate(zip(stated.runs, stated.whole, shape, strict=True)):
+            if n > m:
+                raise Unmatched(
+                    f"{of!r} of rank {rank} is of shape {stated.whole}, the one device's has {tuple(shape)}"
+                )
+            first = self.places[rank].first(n, m) if 0 < n < m else 0
+            if n < m and found is not None and len(found[dim]) == len(said):
+                first = found[dim][0][1] - said[0][1]
+            first = max(0, min(first, m - n))
+            runs.append(tuple((here, first + there, many) for here, there, many in said))
         return Part(of, tuple(runs))
 
     def _compared(
@@ -319,6 +342,20 @@ class Question:
             floors,
             relations,
         )
+
+
+def _stated_part(stated: Stated, name: str, of: str, rank: int, array: Array, whole: Array) -> Part:
+    """The part that a program says of an output; `Unmatched` where it is of another tensor than the one device's."""
+    if stated.whole != whole.shape:
+        raise Unmatched(
+            f"output {name!r} of rank {rank} is by its sharding of a tensor of shape {stated.whole}, that of the one"
+            f" device has {tuple(whole.shape)}"
+        )
+    if stated.shape() != array.shape:
+        raise Unmatched(
+            f"output {name!r} of rank {rank} has shape {tuple(array.shape)}, and by its sharding {stated.shape()}"
+        )
+    return Part(of, stated.runs)
 
 
 def _drawn(a: Array, rng: np.random.Generator) -> Array:

@@ -153,7 +153,7 @@ def ask_captured(single: Path, distributed: Path, ranks: int | None, said: Layou
         files.append(found.programs)
     if ranks not in (None, len(files[1])):
         raise InputError(f"--ranks {ranks}: {distributed} has {len(files[1])}; leave --ranks out")
-    one, *many = (ProgramWithSources(p.program, p.arrays) for programs in files for p in programs)
+    one, *many = (ProgramWithSources(p.program, p.arrays, p.inputs, p.outputs) for programs in files for p in programs)
     question = _question(one, many, said)
     question.read = True
     return question
@@ -164,7 +164,7 @@ def question_of(one: Captured, many: Sequence[Captured], said: Layouts) -> Quest
     it ran, and for tensors of which nothing says where they lie.
     """
     _compare_with_run(one, many)
-    single, *ranks = (ProgramWithSources(c.program, c.arrays) for c in (one, *many))
+    single, *ranks = (ProgramWithSources(c.program, c.arrays, c.inputs, c.outputs) for c in (one, *many))
     races = [(rank, c.race) for rank, c in enumerate(many) if c.race is not None]
     return _question(single, ranks, said, races, stuck_messages([c.events for c in many]))
 
@@ -183,7 +183,8 @@ def _question(
         for name in said.outputs:
             if name not in names:
                 raise InputError(f"--layouts: rank {rank} has no output {name!r}; it has {', '.join(names)}")
-        programs.append(ProgramWithSources(all_reduce_outputs(held.program, partial, len(many)), held.arrays))
+        reduced = all_reduce_outputs(held.program, partial, len(many))
+        programs.append(ProgramWithSources(reduced, held.arrays, held.inputs, held.outputs))
     try:
         return Question(one, programs, said, races, stuck)
     except Unmatched as error:

@@ -1,10 +1,12 @@
 """Keeps programs that were written down in a run as container members, so that `equal` reads them without their code.
 
-    captured.json    {"format", "device", "programs", "ranks", "values"}
+    captured.json    {"format", "device", "programs", "ranks", "values", "stated"}
     values.i64       all numbers of all sources, one behind another, each once: whole numbers and truth values as they
                      are, real ones as the bits of their double
 
-`device`: one device, not ranks.  `values` has, for every rank, `[source, element type, first]` of each of its sources.
+`stated`: for every rank, where the program says itself that inputs and outputs lie: `[name, shape of the whole, runs of
+every dimension, whether the whole is of all ranks]` of each.  `device`: one device, not ranks.  `values` has, for every
+rank, `[source, element type, first]` of each of its sources.
 Decoding checks types, structure and sizes, that every step reads what is there, and that numbers are ones of their
 element types.
 """
@@ -19,15 +21,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models.equality.captured import Captured
+from ...models.equality.captured import Captured, Stated
+from ...models.equality.pair import Runs
 from ...models.equality.program import RankProgram
 from ..container.archive import Member, read_array, read_json, write_container
 from ..container.canonical import Reader, canonical
-from .file import MOST, MOST_RANKS, program_json, read_program
+from .file import LARGEST, MOST, MOST_RANKS, program_json, read_program
 
 CAPTURED: Final = "captured.json"
 VALUES: Final = "values.i64"
-FORMAT: Final = "shardproof-captured/1"
+FORMAT: Final = "shardproof-captured/2"
 KINDS: Final[Mapping[str, str]] = {
     "float64": "real",
     "float32": "real",
@@ -46,10 +49,12 @@ Plain = NDArray[np.generic]
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A program and the values of its sources, by number."""
+    """A program and the values of its sources, by number; where it says itself that inputs and outputs lie."""
 
     program: RankProgram
     arrays: Mapping[int, Plain]
+    inputs: Mapping[str, Stated]
+    outputs: Mapping[str, Stated]
 
 
 @dataclass(frozen=True)
@@ -82,9 +87,43 @@ def write_captured(programs: Sequence[Captured], device: bool) -> bytes:
         "programs": [program_json(p) for p in different],
         "ranks": [different.index(c.program) for c in programs],
         "values": rows,
+        "stated": [[_stated_json(c.inputs), _stated_json(c.outputs)] for c in programs],
     }
     values = np.concatenate(pieces) if pieces else np.zeros(0, np.int64)
     return write_container(None, {CAPTURED: canonical(head), VALUES: values})
+
+
+def _stated_json(stated: Mapping[str, Stated]) -> list[object]:
+    return [
+        [name, list(s.whole), [[list(run) for run in runs] for runs in s.runs], s.everywhere]
+        for name, s in sorted(stated.items())
+    ]
+
+
+def _read_stated(rows: Reader) -> dict[str, Stated]:
+    found = dict[str, Stated]()
+    for row in rows.items(MOST):
+        name, whole, runs, everywhere = row.parts(4)
+        shape = tuple(n.integer(0, LARGEST) for n in whole.items(MOST))
+        dims = list(runs.items(MOST))
+        if len(dims) != len(shape) or name.text(MOST) in found:
+            row.fail("needs runs of every dimension, and a name once")
+        places = tuple(_read_runs(dim, n) for dim, n in zip(dims, shape, strict=True))
+        found[name.text(MOST)] = Stated(shape, places, everywhere.flag())
+    return found
+
+
+def _read_runs(dim: Reader, size: int) -> Runs:
+    found, next_here = list[tuple[int, int, int]](), 0
+    for run in dim.items(MOST):
+        here, there, many = (part.integer(0, size) for part in run.parts(3))
+        if here != next_here or max(there, here) + many > size:
+            run.fail("runs stand one behind another, inside the whole")
+        next_here += many
+        found.append((here, there, many))
+    if not found:
+        dim.fail("needs a run")
+    return tuple(found)
 
 
 def _integers(array: Plain) -> NDArray[np.int64]:
@@ -96,7 +135,7 @@ def _integers(array: Plain) -> NDArray[np.int64]:
 
 def decode_captured(members: Mapping[str, Member]) -> CapturedFile:
     """`ContainerError` names what is wrong."""
-    head = read_json(members, CAPTURED).fields("format", "device", "programs", "ranks", "values")
+    head = read_json(members, CAPTURED).fields("format", "device", "programs", "ranks", "values", "stated")
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
     values = read_array(members, VALUES).reshape(-1)
@@ -110,7 +149,12 @@ def decode_captured(members: Mapping[str, Member]) -> CapturedFile:
         head["values"].fail(f"{len(ranks)} ranks need as many lists")
     if any(not p.outputs for p in ranks):
         head["programs"].fail("a program has no output")
-    found = tuple(Program(p, _read_values(row, p, values)) for p, row in zip(ranks, rows, strict=True))
+    stated = [[_read_stated(side) for side in row.parts(2)] for row in head["stated"].items(MOST_RANKS)]
+    if len(stated) != len(ranks):
+        head["stated"].fail(f"{len(ranks)} ranks need as many lists")
+    found = tuple(
+        Program(p, _read_values(row, p, values), *sides) for p, row, sides in zip(ranks, rows, stated, strict=True)
+    )
     return CapturedFile(device, found)
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves
 
-from ...equality.captured import Captured, Unreadable
+from ...equality.captured import Captured, Stated, Unreadable, runs_of
 from ...equality.program import RankProgram
 from .collectives import noting_factors
 from .needed import without_waste
@@ -88,8 +88,10 @@ def _made(found: object) -> tuple[Callable[..., object], object]:
 
 def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Captured:
     recorder, wanted = Recorder(), dict[str, torch.Tensor]()
+    stated, placed = dict[str, Stated](), dict[str, Stated]()
     for name, tensor in _reachable(called).items():
         local = _local(tensor)
+        stated |= _stated(name, tensor)
         if recorder.memory.find(local) is None:
             recorder.source(local, name, "parameter")
             if tensor.requires_grad and tensor.is_leaf:
@@ -100,6 +102,8 @@ def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Capt
     anyway = gradients and not wanted and not asked
     for name, key, value in [(f"input {i}", i, v) for i, v in enumerate(args)] + [(k, k, v) for k, v in kwargs.items()]:
         new[key] = _input(recorder, name, value, anyway, wanted)
+        for inner, tensor in _named(value, name):
+            stated |= _stated(inner, tensor)
     before = {name: tensor.grad for name, tensor in wanted.items()}
     for tensor in wanted.values():
         tensor.grad = None
@@ -108,20 +112,50 @@ def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Capt
         outputs = dict(_named(out, "output"))
         if not outputs:
             raise Unreadable("returns no tensor")
-        results = {name: _local(_reduced(t)) for name, t in outputs.items()}
+        whole = {name: _reduced(t) for name, t in outputs.items()}
+        results = {name: _local(t) for name, t in whole.items()}
         numbers = {name: recorder.number(t) for name, t in results.items()}
         if gradients:
             for name, grad in _gradients(recorder, outputs, wanted).items():
                 numbers[name], results[name] = recorder.number(grad), grad
     for name, tensor in wanted.items():
         tensor.grad = before[name]
+    for name, tensor in whole.items():
+        placed |= _stated(name, tensor)
     program = without_waste(
         RankProgram(tuple(recorder.sources), tuple(recorder.steps), tuple(numbers.items()), tuple(recorder.tensors))
     )
     arrays = {s.number: _array(recorder.arrays[s.number]) for s in program.sources}
     received = {number: _array(tensor) for number, tensor in recorder.received.items()}
     given = tuple(_array(t) for t in results.values())
-    return Captured(program, arrays, received, given, recorder.waits.race, tuple(recorder.waits.events))
+    events = tuple(recorder.waits.events)
+    return Captured(program, arrays, received, given, recorder.waits.race, events, stated, placed)
+
+
+def _stated(name: str, tensor: torch.Tensor) -> dict[str, Stated]:
+    """Where a DTensor says that this rank's part lies; nothing of other tensors, of parts of sums, and of ranks that
+    have none.
+    """
+    placements, mesh = getattr(tensor, "placements", None), getattr(tensor, "device_mesh", None)
+    if placements is None or mesh is None or any(p.is_partial() for p in placements):
+        return {}
+    at = mesh.get_coordinate()
+    if at is None:
+        return {}
+    import torch.distributed as dist
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.placement_types import _StridedShard
+
+    places = [torch.arange(n) for n in tensor.shape]
+    for one, size, mine in zip(placements, mesh.shape, at, strict=True):
+        if isinstance(one, Replicate):
+            continue
+        if not isinstance(one, Shard | _StridedShard):
+            raise Unreadable(f"{name}: a placement {one} is not known here")
+        along = _StridedShard(0, split_factor=one.split_factor) if isinstance(one, _StridedShard) else Shard(0)
+        places[one.dim] = along._split_tensor(places[one.dim], size, with_padding=False, contiguous=False)[0][mine]
+    runs = tuple(runs_of(p.tolist()) for p in places)
+    return {name: Stated(tuple(tensor.shape), runs, mesh.size() == dist.get_world_size())}
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, cast
@@ -19,13 +19,14 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ...equality.captured import Captured, Unreadable
+from ...equality.captured import Captured, Stated, Unreadable, runs_of
 from ..distributed.needed import without_waste
 from ..jax.ir import Module
 from ..jax.original import PLAIN
 from .collectives import Place
 from .machine import Held, Machine, manual_everywhere, meshes_of, read_by_manual
 from .operators import made_of
+from .shardings import ordered_groups
 from .writer import Writer
 
 Plain = NDArray[np.generic]
@@ -116,10 +117,10 @@ class _Read:
             raise Unreadable(
                 f"reads {taken} of {len(leaves)} arrays, and JAX leaves the others out: write jit(.., keep_unused=True)"
             )
-        self.meshes = meshes_of(self.module)
+        self.meshes, self.ordered = meshes_of(self.module), dict[int, tuple[tuple[int, ...], ...]]()
         self.local = ranks > 1 and not manual_everywhere(self.module, self.meshes)
         if self.local:
-            self.compiled, self.module = _partitioned(lowered)
+            self.compiled, self.module, self.ordered = _partitioned(lowered)
             self.meshes = meshes_of(self.module)
         else:
             self.compiled = lowered.compile(dict(PLAIN))
@@ -140,15 +141,16 @@ class _Read:
 
     def _of(self, rank: int) -> Captured:
         writer = Writer(self.ranks == 1)
-        machine = Machine(self.module, Place(rank, self.ranks, self.meshes), writer, self.local)
-        arguments = []
+        machine = Machine(self.module, Place(rank, self.ranks, self.meshes, self.ordered), writer, self.local)
+        arguments, inputs, placed = [], dict[str, Stated](), dict[str, Stated]()
         block = machine.main()
         for k, (name, leaf, sharding) in enumerate(zip(self.names, self.leaves, read_by_manual(machine), strict=True)):
-            array = leaf
+            index = (slice(None),) * leaf.ndim
             if self.local:
-                array = self._mine(k, leaf, rank)
+                index = self._mine(k, leaf, rank)
             elif sharding is not None:
-                array = leaf[sharding.part(leaf.shape, rank)]
+                index = sharding.part(leaf.shape, rank)
+            array, inputs[name] = leaf[index], _stated(leaf.shape, index)
             shape, dtype = made_of(writer, block.arguments[k].type)
             if shape != array.shape and sharding is None:
                 raise Unreadable(f"{name} has shape {array.shape} on rank {rank}, the module says {shape}")
@@ -157,23 +159,41 @@ class _Read:
         outputs, expected = [], []
         for held, (name, out) in zip(machine.run(arguments), self.results, strict=True):
             outputs.append((name, held.number))
-            expected.append(_numbers(self._result(out, held, writer.shape(held.number), rank)))
+            index = self._place(out, held, rank)
+            placed[name] = _stated(out.shape, index)
+            if placed[name].shape() != writer.shape(held.number):
+                where = f"{placed[name].shape()} of {tuple(out.shape)} on rank {rank}"
+                raise Unreadable(f"{name} is {where}, and was read as {writer.shape(held.number)}")
+            expected.append(_numbers(self._result(out, index, rank)))
         program = without_waste(writer.program(outputs))
-        return Captured(program, {s.number: writer.arrays[s.number] for s in program.sources}, {}, tuple(expected))
+        arrays = {s.number: writer.arrays[s.number] for s in program.sources}
+        if self.ranks == 1:
+            inputs, placed = {}, {}
+        return Captured(program, arrays, {}, tuple(expected), inputs=inputs, outputs=placed)
 
-    def _mine(self, k: int, leaf: Plain, rank: int) -> Plain:
+    def _mine(self, k: int, leaf: Plain, rank: int) -> tuple[slice, ...]:
         import jax
 
         shardings = jax.tree_util.tree_leaves(self.compiled.input_shardings)
-        return cast("Plain", leaf[shardings[k].devices_indices_map(leaf.shape)[self.devices[rank]]])
+        return cast("tuple[slice, ...]", shardings[k].devices_indices_map(leaf.shape)[self.devices[rank]])
 
-    def _result(self, out: Any, held: Held, shape: tuple[int, ...], rank: int) -> Plain:
-        """What the rank's device has of an output."""
+    def _place(self, out: Any, held: Held, rank: int) -> tuple[slice, ...]:
+        """Where the rank's output lies in the array that JAX returns."""
+        if self.local:
+            return cast("tuple[slice, ...]", out.sharding.devices_indices_map(out.shape)[self.devices[rank]])
+        return (slice(None),) * out.ndim if held.sharding is None else held.sharding.part(out.shape, rank)
+
+    def _result(self, out: Any, index: tuple[slice, ...], rank: int) -> Plain:
+        """What the rank's device has of an output; of the whole where XLA left another part there."""
         for shard in out.addressable_shards:
-            if shard.device == self.devices[rank] and tuple(shard.data.shape) == shape:
+            if shard.device == self.devices[rank] and _stated(out.shape, shard.index) == _stated(out.shape, index):
                 return np.asarray(shard.data)
-        whole = np.asarray(out)
-        return whole if held.sharding is None else whole[held.sharding.part(whole.shape, rank)]
+        return cast("Plain", np.asarray(out)[index])
+
+
+def _stated(shape: Sequence[int], index: Sequence[slice]) -> Stated:
+    """A part of an array of this shape."""
+    return Stated(tuple(shape), tuple(runs_of(range(n)[cut]) for n, cut in zip(shape, index, strict=True)))
 
 
 def _numbers(array: Plain) -> Plain:
@@ -182,8 +202,10 @@ def _numbers(array: Plain) -> Plain:
     return array.astype(np.float32) if array.dtype.name in ("bfloat16", "float16") else array
 
 
-def _partitioned(lowered: Any) -> tuple[Any, Module]:
-    """What runs a program, and the module of one device that XLA's partitioner made of it."""
+def _partitioned(lowered: Any) -> tuple[Any, Module, dict[int, tuple[tuple[int, ...], ...]]]:
+    """What runs a program, the module of one device that XLA's partitioner made of it, and the groups of which the
+    module does not say the order: StableHLO drops it.
+    """
     from jax.extend import mlir
 
     with tempfile.TemporaryDirectory() as folder:
@@ -191,13 +213,15 @@ def _partitioned(lowered: Any) -> tuple[Any, Module]:
             "xla_dump_to": folder,
             "xla_dump_hlo_pass_re": "spmd-partitioning",
             "xla_dump_hlo_as_proto": True,
+            "xla_dump_hlo_as_text": True,
         }
         compiled = lowered.compile({**PLAIN, **written})
         found = sorted(f for f in Path(folder).iterdir() if PARTITIONED in f.name and f.suffix == ".pb")
         if not found:
             raise Unreadable("XLA did not write down what its partitioner made of the program")
         data = found[-1].read_bytes()
-    return compiled, parse_module(mlir.hlo_to_stablehlo(_first_field(data)))
+        said = Path(str(found[-1]).removesuffix(".hlo.pb") + ".txt").read_text(encoding="utf-8")
+    return compiled, parse_module(mlir.hlo_to_stablehlo(_first_field(data))), ordered_groups(said)
 
 
 def _first_field(data: bytes) -> bytes:

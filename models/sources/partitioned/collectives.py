@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -28,11 +28,14 @@ REDUCTIONS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Place:
-    """The rank that is read, how many there are, and the meshes of the module."""
+    """The rank that is read, how many there are, and the meshes of the module; `ordered`: groups of meshes whose
+    devices stand in another order, which the module does not say, by the number of the channel.
+    """
 
     rank: int
     ranks: int
     meshes: Mapping[str, Mesh]
+    ordered: Mapping[int, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
 
     def group(self, w: Writer, op: Op) -> tuple[int, ...]:
         """The ranks of a collective of which this one is."""
@@ -44,6 +47,11 @@ class Place:
         raise w.refuse(f"rank {self.rank} is in no group of a collective")
 
     def _groups(self, w: Writer, op: Op) -> tuple[tuple[int, ...], ...]:
+        channel = re.search(r"handle = (\d+)", str(op.attributes["channel_handle"]))
+        if self.ordered and channel is None:
+            raise w.refuse("a collective whose channel has no number, in a module of devices in another order")
+        if channel is not None and int(channel[1]) in self.ordered:
+            return self.ordered[int(channel[1])]
         text = str(op.attributes["replica_groups"])
         if (named := re.search(r"mesh = @([\w.$-]+)", text)) is not None:
             if "sub_axis" in text or named[1] not in self.meshes:

@@ -9,12 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
+
+import numpy as np
 
 from ...equality.captured import Unreadable
 from .writer import Writer
 
 _AXIS = re.compile(r'"([^"]+)"\s*=\s*(\d+)')
 _ONE = re.compile(r"<@([\w.$-]+), \[((?:\{[^{}]*\}(?:p\d+)?(?:, )?)*)\]([^<>]*)>")
+
+_ORDER = re.compile(r"replica_groups=mesh\[([^\]]*)\], device_ids=\(\[([\d,]+)\]T\(([\d,]+)\)\) \{([^}]*)\}")
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,38 @@ def mesh_of(text: str) -> Mesh:
     if "device_ids" in text:
         raise Unreadable(f"a mesh of devices in an order of its own ({text}) is not known here")
     return Mesh(tuple((name, int(size)) for name, size in _AXIS.findall(text)))
+
+
+def ordered_groups(text: str) -> dict[int, tuple[tuple[int, ...], ...]]:
+    """Groups of the collectives of an HLO module whose devices stand in another order than their numbers, by channel.
+    Raises `Unreadable` for orders and axes that are not known here.
+
+    >>> order = "replica_groups=mesh['a'=2,'b'=2], device_ids=([2,2]T(1,0)) {'a'}"
+    >>> ordered_groups(f"channel_id=7, {order}")
+    {7: ((0, 1), (2, 3))}
+    """
+    found: dict[int, tuple[tuple[int, ...], ...]] = {}
+    for line in text.splitlines():
+        if ", device_ids=" not in line:
+            continue
+        channel, order = re.search(r"channel_id=(\d+)", line), _ORDER.search(line)
+        if channel is None or order is None:
+            raise Unreadable(f"groups of devices in an order that is not known here: {line.strip()[:300]}")
+        sizes = [int(n) for n in order[2].split(",")]
+        turned = [int(n) for n in order[3].split(",")]
+        mesh = Mesh(tuple((name, int(size)) for name, size in re.findall(r"'([^']+)'=(\d+)", order[1])))
+        devices = np.arange(prod(sizes)).reshape(sizes).transpose(turned).reshape(-1).tolist()
+        axes = re.findall(r"'([^']+)'", order[4])
+        if (
+            len(devices) != prod(n for _, n in mesh.axes)
+            or ":" in order[4]
+            or not set(axes) <= {a for a, _ in mesh.axes}
+        ):
+            raise Unreadable(f"groups of devices in an order that is not known here: {line.strip()[:300]}")
+        groups = tuple(tuple(int(devices[r]) for r in row) for row in mesh.groups(axes))
+        if found.setdefault(int(channel[1]), groups) != groups:
+            raise Unreadable(f"channel {channel[1]} has groups of two kinds")
+    return found
 
 
 def shardings_of(text: str, meshes: Mapping[str, Mesh]) -> list[Sharding]:
