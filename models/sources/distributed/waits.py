@@ -117,23 +117,23 @@ def seeing_futures() -> Iterator[None]:
 
     collect, register = torch._C._collect_all, dist._register_comm_hook
 
-    def collected(futures: list[Any]) -> Any:
+    def collect_ours(futures: list[Any]) -> Any:
         ours = [f for f in futures if isinstance(f, _Promise)]
         if not ours:
             return collect(futures)
         return _Promise(list(futures), [flight for f in ours for flight in f.flights], ours[0].waits)
 
-    def registered(reducer: Any, state: object, hook: Callable[..., Any]) -> None:
+    def register_waiting(reducer: Any, state: object, hook: Callable[..., Any]) -> None:
         @wraps(hook)
-        def landed(*args: Any) -> Any:
+        def wait_for_hook(*args: Any) -> Any:
             made = hook(*args)
             if isinstance(made, torch.futures.Future):
                 made.wait()
             return made
 
-        register(reducer, state, landed)
+        register(reducer, state, wait_for_hook)
 
-    torch._C._collect_all, dist._register_comm_hook = collected, registered
+    torch._C._collect_all, dist._register_comm_hook = collect_ours, register_waiting
     try:
         yield
     finally:
