@@ -138,6 +138,18 @@ RACES = {
     "order": "ranks of a group call different collectives",
     "deadlock": "where a send waits until it is received: rank 0 at send",
     "unpaired": "wait for one another for ever",
+    "other_group": "reads what allreduce",
+    "crossed": "different groups of the same ranks",
+    "crossed_message": "different groups of the same ranks",
+    "received_reduced": "reads what recv",
+    "future_late": "reads what allreduce",
+    "futures_late": "reads what allreduce",
+    "then_late": "reads what a callback",
+    "then_first_waited": "reads what a callback",
+    "then_reads": "writes what a callback",
+    "functional_late": "reads what all_reduce",
+    "functional_in_place": "reads what all_reduce",
+    "functional_write": "writes what all_gather_into_tensor",
 }
 
 
@@ -148,9 +160,31 @@ def test_what_goes_wrong_in_time_is_different(name: str) -> None:
     assert found.line.startswith("timing.py:")
 
 
-@pytest.mark.parametrize("name", ["ok", "halves", "future", "odd_even", "isend_ok"])
+IN_TIME = [
+    "ok",
+    "halves",
+    "future",
+    "odd_even",
+    "isend_ok",
+    "groups_ok",
+    "futures",
+    "then",
+    "functional",
+    "asked_later",
+]
+
+
+@pytest.mark.parametrize("name", IN_TIME)
 def test_right_jobs_are_not_called_late(name: str) -> None:
     assert judge("timing", "single_sum", f"p_{name}", 2, False, {}).answer == "equal"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("asked", r"is completed: call wait\(\)"), ("then_calls", "in a callback of a future")]
+)
+def test_what_hangs_on_the_time_is_refused(name: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        judge("timing", "single_sum", f"p_{name}", 2, False, {})
 
 
 def test_collectives_before_a_job_is_called_are_refused() -> None:

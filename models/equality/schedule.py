@@ -45,7 +45,8 @@ class Race:
 @dataclass(frozen=True)
 class Event:
     """A rank calls for a collective or a message, or waits for it: the call is number `call` of the rank; of a message
-    `key` is its sender, receiver and tag.
+    `key` is its sender, receiver and tag; of a collective the ranks of its group.  `which` tells groups
+    of these ranks apart.
     """
 
     call: int
@@ -53,6 +54,7 @@ class Event:
     key: tuple[int, ...]
     line: str
     waits: bool = False
+    which: int = 0
 
     def wait(self) -> Event:
         """The wait for it."""
@@ -61,13 +63,16 @@ class Event:
 
 def stuck_messages(ranks: Sequence[Sequence[Event]]) -> Stuck | None:
     """Ranks that wait for ever if a message is only sent once it is received, as long ones are: two that each send to
-    the other before they receive.  Waits for collectives pass: `meetings` says which of them never come together.
+    the other before they receive; or where they call groups of the same ranks in different orders.  Waits for
+    collectives pass: `meetings` says which of them never come together.
 
     >>> send = [Event(0, "send", (r, 1 - r, 0), "").wait() for r in (0, 1)]
     >>> recv = [Event(1, "recv", (1 - r, r, 0), "").wait() for r in (0, 1)]
     >>> str(stuck_messages([[send[0], recv[0]], [send[1], recv[1]]]))
     'ranks wait for one another for ever where a send waits until it is received: rank 0 at send; rank 1 at send'
     """
+    if (crossed := _crossed(ranks)) is not None:
+        return crossed
     at, called = [0] * len(ranks), [dict[int, tuple[str, tuple[int, ...], int]]() for _ in ranks]
     counts: dict[tuple[str, tuple[int, ...]], int] = {}
     moved = True
@@ -93,6 +98,28 @@ def stuck_messages(ranks: Sequence[Sequence[Event]]) -> Stuck | None:
     if not waiting:
         return None
     return Stuck(waiting, "ranks wait for one another for ever where a send waits until it is received")
+
+
+def _crossed(ranks: Sequence[Sequence[Event]]) -> Stuck | None:
+    """The first collectives of the same ranks, or messages of one sender, receiver and tag, that come together in order
+    and are not of one group.
+    """
+    calls = dict[tuple[bool, tuple[int, ...]], list[tuple[int, list[Event]]]]()
+    for rank, events in enumerate(ranks):
+        mine = dict[tuple[bool, tuple[int, ...]], list[Event]]()
+        for event in events:
+            if not event.waits:
+                mine.setdefault((event.operator in ("send", "recv"), event.key), []).append(event)
+        for key, found in mine.items():
+            calls.setdefault(key, []).append((rank, found))
+    for members in calls.values():
+        (one, first), *others = members
+        for rank, found in others:
+            for a, b in zip(first, found, strict=False):  # of different lengths: `meetings` says so
+                if a.which != b.which:
+                    pair = tuple((r, Step(e.operator, (), (), (), e.line)) for r, e in ((one, a), (rank, b)))
+                    return Stuck(pair, "ranks call different groups of the same ranks, and may wait for ever")
+    return None
 
 
 def group(step: Step) -> tuple[int, ...]:

@@ -20,6 +20,8 @@ from ...equality.schedule import Event
 from .waits import Flight
 
 if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
     from .recorder import Recorder
 
 OPS: Final = ("SUM", "AVG", "MAX", "MIN", "PRODUCT")
@@ -72,17 +74,36 @@ def _op(asked: Any, place: str) -> Reduction:
     raise Unreadable(f"reduction {dist.ReduceOp.RedOpType(number).name} at {place} is not known here")
 
 
-def _group(value: object) -> tuple[int, ...]:
+def _found(value: object) -> ProcessGroup:
+    """A group by its name, or as operators take it."""
     import torch.distributed as dist
     import torch.distributed.distributed_c10d as c10d
 
     if isinstance(value, str):
-        group = c10d._resolve_process_group(value)
-    elif isinstance(value, dist.ProcessGroup):
-        group = value
-    else:
-        group = dist.ProcessGroup.unbox(value)
-    return tuple(dist.get_process_group_ranks(group))
+        return c10d._resolve_process_group(value)
+    return value if isinstance(value, dist.ProcessGroup) else dist.ProcessGroup.unbox(value)
+
+
+def _group(value: object) -> tuple[int, ...]:
+    import torch.distributed as dist
+
+    return tuple(dist.get_process_group_ranks(_found(value)))
+
+
+def _which(recorder: Recorder, asked: object, ranks: tuple[int, ...], message: bool) -> int:
+    """How many groups of these ranks (of two that send and receive: of both, and others) were made before this one: all
+    ranks of them count alike.
+    """
+    import torch.distributed as dist
+    import torch.distributed.distributed_c10d as c10d
+
+    name, known = str(_found(asked).group_name), recorder.waits.numbers
+    key = name, ranks, message
+    if key not in known:
+        mine = [g for g in c10d._world.pg_group_ranks if isinstance(g, dist.ProcessGroup)]
+        same = [g.group_name for g in mine if ({*ranks} <= {*_group(g)} if message else _group(g) == ranks)]
+        known[key] = same.index(name) if name in same else 0
+    return known[key]
 
 
 Args = Sequence[Any]
@@ -90,19 +111,20 @@ Args = Sequence[Any]
 
 def record(recorder: Recorder, name: str, args: Args, run: Callable[[], object]) -> object:
     """One operator of `c10d` or `_c10d_functional`, as `_record` says; what its own group has under way is in order."""
-    groups = [g for a in args if (g := _group_or_none(a)) is not None]
-    recorder.waits.calling = groups[0] if groups else ()
+    op = name.rpartition("::")[2]
+    if op not in ("send", "recv_"):  # no order holds between messages and collectives
+        recorder.waits.calling = next((g for a in args if (g := _group_or_none(a)) is not None), "")
     try:
         return _record(recorder, name, args, run)
     finally:
-        recorder.waits.calling = ()
+        recorder.waits.calling = ""
 
 
-def _group_or_none(value: object) -> tuple[int, ...] | None:
+def _group_or_none(value: object) -> str | None:
     if isinstance(value, torch.Tensor | list | tuple | int | float | bool) or value is None:
         return None
     try:
-        return _group(value)
+        return str(_found(value).group_name)
     except (RuntimeError, ValueError, TypeError, LookupError):  # another operand
         return None
 
@@ -110,15 +132,21 @@ def _group_or_none(value: object) -> tuple[int, ...] | None:
 def _record(recorder: Recorder, name: str, args: Args, run: Callable[[], object]) -> object:
     """One operator of `c10d` or `_c10d_functional`: writes it down, runs it, and says what its tensors hold then."""
     op = name.rpartition("::")[2]
+    if op == "wait_tensor":
+        recorder.waits.land_tensor(args[0])
     if op in ("wait_tensor", "_wrap_tensor_autograd"):
         return run()
     place = recorder.place()
+    if recorder.waits.inside is not None:
+        raise Unreadable(f"collective {op} ({place}) in a callback of a future is not known here: call it after a wait")
     if any(t.is_complex() for t in tree_leaves(list(args)) if isinstance(t, torch.Tensor)):
         raise Unreadable(f"collective {op} ({place}) of complex numbers is not known here: send their parts")
     if name.startswith("_c10d_functional"):
         return _functional(recorder, op.removesuffix("_"), args, run, op.endswith("_"))
     if op == "barrier":
-        recorder.step("barrier", (), {"ranks": _group(args[1])}, ())
+        ranks = _group(args[1])
+        recorder.step("barrier", (), {"ranks": ranks}, ())
+        recorder.waits.events.append(_event(recorder, op, args, ranks, place))
         return run()
     ranks, found = _written_down(recorder, op, args, place)
     out, first = run(), 0
@@ -128,8 +156,9 @@ def _record(recorder: Recorder, name: str, args: Args, run: Callable[[], object]
         receive(recorder, tensor, number, (tensor,) if own else sent, 0 if own else first)
         recorder.write(tensor, number)
         first += tensor.numel()
-    flight = Flight(op.rstrip("_"), ranks, [t for t, _ in found], [] if own else sent, place)
-    work = recorder.waits.work(flight, _event(op, args, ranks, place, len(recorder.waits.kept)), args[0])
+    event, group = _event(recorder, op, args, ranks, place), recorder.waits.calling
+    flight = Flight(op.rstrip("_"), group, [t for t, _ in found], [] if own else sent, place, event)
+    work = recorder.waits.work(flight, args[0])
     return (*out[:-1], work) if isinstance(out, tuple) else work
 
 
@@ -186,16 +215,18 @@ def _written_down(
     return ranks, found
 
 
-def _event(op: str, args: Args, ranks: tuple[int, ...], place: str, call: int) -> Event:
+def _event(recorder: Recorder, op: str, args: Args, ranks: tuple[int, ...], place: str) -> Event:
     import torch.distributed as dist
 
+    call = len(recorder.waits.kept)
     match op:
-        case "send":
-            return Event(call, "send", (dist.get_rank(), ranks[args[2]], args[3]), place)
-        case "recv_":
-            return Event(call, "recv", (ranks[args[2]], dist.get_rank(), args[3]), place)
+        case "send" | "recv_":
+            way = (dist.get_rank(), ranks[args[2]]) if op == "send" else (ranks[args[2]], dist.get_rank())
+            return Event(call, op.rstrip("_"), (*way, args[3]), place, which=_which(recorder, args[1], way, True))
         case _:
-            return Event(call, op.rstrip("_"), ranks, place)
+            return Event(
+                call, op.rstrip("_"), ranks, place, which=_which(recorder, recorder.waits.calling, ranks, False)
+            )
 
 
 def receive(recorder: Recorder, tensor: torch.Tensor, number: int, sent: Sequence[torch.Tensor], first: int) -> None:
@@ -342,4 +373,7 @@ def _functional(recorder: Recorder, op: str, args: Args, run: Callable[[], objec
         recorder.write(t, number)
     else:
         recorder.bind(tensor, number)
+    place, group = recorder.place(), recorder.waits.calling
+    recorder.waits.events.append(_event(recorder, op, args, _group(group), place))
+    recorder.waits.begin(Flight(op, group, [tensor], [] if in_place else [t], place))
     return out

@@ -114,8 +114,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
 
     def number(self, tensor: torch.Tensor) -> int:
         """The number of a tensor's value; one that was never made is a constant."""
-        if self.waits.flights:
-            self.waits.read(tensor, self.place())
+        self.waits.read(tensor, self.place)
         return self.memory.read(self.ref(tensor))
 
     def ref(self, tensor: torch.Tensor) -> Ref:
@@ -168,14 +167,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         if storage in self.frozen:
             raise Unreadable(f"writes into a tensor of which there is an unknown view ({self.place()})")
         self.written.add(storage)
-        if self.waits.flights:
-            self.waits.write(tensor, self.place())
+        self.waits.write(tensor, self.place)
         self.memory.write(self.ref(tensor), number)
 
     def bind(self, tensor: object, number: int) -> None:
         """A new tensor holds a value."""
         if not isinstance(tensor, torch.Tensor):
             raise Unreadable(f"an operator that makes no tensor, {self.place()}")
+        self.waits.make(tensor)
         self.memory.bind(tensor, number)
 
     def reshape(self, number: int, shape: tuple[int, ...], dtype: object) -> int:
