@@ -87,6 +87,13 @@ def late(g: Graph) -> Graph:
     return replace(g, tensors=(*g.tensors, Tensor("u", (4,))), operators=(*g.operators, op))
 
 
+def drawn(g: Graph) -> Graph:
+    """Random numbers of no distribution."""
+    words = (("distribution", "none"), ("draw", 0), ("seed", 1))
+    op = Operator("d", "random", (Axis("n", 4),), (), access("u", "n"), words)
+    return replace(g, tensors=(*g.tensors, Tensor("u", (4,), "float64")), operators=(*g.operators, op))
+
+
 def used(x: Placed, axes: tuple[str, ...] = ("a",)) -> Specified:
     """A use of an operator of the user's own."""
     return Specified("own", "y[a] = x[a]", (("x", axes, x),), (), False, Placed.plain("y", 1))
@@ -118,6 +125,7 @@ MUTANTS: dict[str, Callable[[Graph], Graph]] = {
     "arithmetic": operator(1, attributes=(("arithmetic", "float16"),)),
     "scan": operator(1, function="scan", attributes=(("turn", "k"),)),
     "epilogue": operator(1, function="fused_product", attributes=(("epilogue", ("relu",)), ("factors", 1))),
+    "random": drawn,
     "leading": lambda g: replace(g, leading=(("x", 7),)),
     "work": huge,
     "computed": lambda g: replace(g, outputs=("nothing",)),

@@ -8,6 +8,7 @@ from typing import Final
 from ...models.text import escape_text
 
 SENTENCES: Final = {
+    "collective-programs": "Reductions take these collective programs.",
     "class-order": "Devices that share a dimension are numbered in one global order of axes.",
     "closed-reads": "No operator reads partial sums: they are added up before.",
     "inputs-anywhere": "Inputs and weights start where they are wanted; bringing them there is not counted.",

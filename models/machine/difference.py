@@ -90,6 +90,7 @@ def _constants(machine: Machine) -> Iterator[tuple[str, Fraction | str]]:
                 yield f"reduction.{name}", given
     for path, share in machine.bars:
         yield f"bar of {path}", share
+    yield "collectives", machine.collectives.value
     yield "profiles", str(len(machine.profiles))
     for profile in machine.profiles:
         yield profile.path, profile.seconds
@@ -131,8 +132,6 @@ def first_difference(mine: Machine, theirs: Machine) -> str:
     ):
         if a != b:
             return f"{name} {a[:200]!r} instead of {b[:200]!r}"
-    if mine.collectives is not theirs.collectives:
-        return f"collectives {mine.collectives.value!r} instead of {theirs.collectives.value!r}"
     a_sources, b_sources = dict(mine.sources), dict(theirs.sources)
     for name in dict.fromkeys((*a_sources, *b_sources)):
         if a_sources.get(name) != b_sources.get(name):
