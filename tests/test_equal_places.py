@@ -250,3 +250,30 @@ def test_jax_outputs_lie_where_their_shardings_say_and_devices_keep_their_order(
     assert len(rows) == 8 + 5 + 8 and {same for _, same, _ in rows} == {True, False}
     for answer, same, reason in rows:
         assert answer == ("equal" if same else "different"), (same, reason)
+
+
+CUT = {
+    "chunk": lambda x, r, n: x.chunk(n)[r],
+    "tensor_split": lambda x, r, n: x.tensor_split(n)[r],
+    "halves of neighbours": lambda x, r, n: x[: len(x) // 2] if r // (n // 2) == 0 else x[len(x) // 2 :],
+    "halves in turn": lambda x, r, n: x[: len(x) // 2] if r % 2 == 0 else x[len(x) // 2 :],
+    "quarters": lambda x, r, n: x.chunk(2)[r // 2].chunk(2, 1)[r % 2],
+}
+WRONG = {
+    "backwards": lambda x, r, n: x.chunk(n)[n - 1 - r],
+    "one twice": lambda x, r, n: x.chunk(n)[min(r, n - 2)],
+    "mixed halves": lambda x, r, n: x[: len(x) // 2] if r in (0, 1, 2) else x[len(x) // 2 :],
+}
+
+
+@pytest.mark.parametrize("name", [*CUT, *WRONG])
+def test_whole_inputs_that_ranks_cut_themselves(name: str) -> None:
+    """One rule says where the results of all ranks lie; blocks in an order that no rule gives are other outputs."""
+    cut, rows = {**CUT, **WRONG}[name], 8 if "halves" in name or name == "quarters" else 10
+    x = torch.randn(rows, 8, generator=torch.Generator().manual_seed(0))
+
+    def many(rank: int, ranks: int) -> object:
+        return lambda x: torch.tanh(cut(x, rank, ranks)), (x,)
+
+    found = shardproof.equal(lambda: (torch.tanh, (x,)), many, ranks=4)
+    assert found.answer == ("equal" if name in CUT else "different"), found.reason

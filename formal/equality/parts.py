@@ -133,9 +133,13 @@ class Places:
             elif len(runs) > 1:
                 self.rows.add(runs)
 
-    def usual(self, shape: Sequence[int], whole: Sequence[int], place: tuple[Runs, ...]) -> bool:
-        """Whether a result may lie there: as an input does, or in the block of this rank."""
-        for n, m, runs in zip(shape, whole, place, strict=True):
+    def usual(self, shape: Sequence[int], whole: Sequence[int], place: tuple[Runs, ...], ruled: Sequence[bool]) -> bool:
+        """Whether a result may lie there: as an input does, or in the block of this rank; of a `ruled` dimension
+        wherever it lies.
+        """
+        for n, m, runs, free in zip(shape, whole, place, ruled, strict=True):
+            if free:
+                continue
             if len(runs) > 1 and runs not in self.rows:
                 return False
             if len(runs) == 1 and 0 < n < m:
@@ -144,6 +148,26 @@ class Places:
                 if runs[0][1] not in usual | self.firsts.get((n, m), set()):
                     return False
         return True
+
+    def by_rules(self, n: int, m: int) -> dict[str, int]:
+        """Where a block of n of m positions begins on this rank by every rule that cuts them for all ranks: `chunk`'s,
+        `tensor_split`'s, or that of a dimension of a mesh, whose neighbours are `stride` ranks apart.  None where an
+        input that is cut so says it.
+
+        >>> Places(1, 2).by_rules(3, 7), Places(2, 4).by_rules(4, 8)
+        ({'chunk': 4, 'split': 4}, {'stride 1': 0, 'stride 2': 4})
+        """
+        if not n or (n, m) in self.firsts or -(-m // n) in self.seen:
+            return {}
+        chunk, (least, more) = -(-m // self.ranks), divmod(m, self.ranks)
+        first = self.rank * least + min(self.rank, more)
+        found = {"chunk": self.rank * chunk} if n == min(chunk, m - self.rank * chunk) else {}
+        if n == least + (self.rank < more):
+            found["split"] = first
+        if m % n == 0 and self.ranks % (parts := m // n) == 0:
+            strides = [k for k in range(1, self.ranks // parts + 1) if self.ranks // parts % k == 0]
+            found |= {f"stride {k}": self.rank // k % parts * n for k in strides}
+        return found
 
     def find(self, a: Array, whole: Array) -> tuple[tuple[Runs, ...], bool] | None:
         """The place of `a` in `whole`, and whether values alone tell it; None if it is no part."""
@@ -175,6 +199,24 @@ class Places:
             near = [first] if first + n <= m else []
             choices.append([*near, *(k for k in range(m - n + 1) if k != first)])
         yield from product(*choices)
+
+
+Found = tuple[tuple[Runs, ...], Sequence[int], Sequence[int]]
+"""Where values tell that a tensor lies, its shape, and that of the whole."""
+
+
+def ruled(places: Sequence[Places], found: Sequence[Found]) -> list[bool]:
+    """Of every dimension of a result whether one rule says where the blocks of all ranks begin."""
+    out = []
+    for dim in range(len(found[0][1])):
+        common: set[str] | None = None
+        for mine, (place, shape, whole) in zip(places, found, strict=True):
+            runs = place[dim]
+            rules = mine.by_rules(shape[dim], whole[dim]) if len(runs) == 1 else {}
+            here = {rule for rule, first in rules.items() if first == runs[0][1]}
+            common = here if common is None else common & here
+        out.append(bool(common))
+    return out
 
 
 def _block(first: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:

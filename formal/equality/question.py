@@ -23,7 +23,7 @@ from .breaks import Breaks
 from .givens import Givens, ProgramWithSources, Unmatched, constant_of, stated_part
 from .layouts import NOTHING, Layouts
 from .numbers import Array, Numbers, Rounding, run_alone, run_ranks, run_single
-from .parts import NEAR, Places, alike, first_difference, greatest, part_elements, rounded_alike
+from .parts import NEAR, Places, alike, first_difference, greatest, part_elements, rounded_alike, ruled
 from .relations import Relations
 from .rounding import Bound, rounding_bound
 
@@ -199,11 +199,17 @@ class Question:
         whole = run_single(self.single.program, inputs)
         wholes = {name: whole[n] for name, n in self.single.program.outputs}
         values = run_ranks([h.program for h in self.ranks], self._inputs(inputs))
+        numbers = [dict(held.program.outputs) for held in self.ranks]
+        rules = {
+            name: self._ruled([v.get(n.get(name, -1)) for n, v in zip(numbers, values, strict=True)], wholes[name])
+            for name in wholes
+        }
         for rank, held in enumerate(self.ranks):
             names = {s.name: s.number for s in held.program.sources}
             for name, number in held.program.outputs:
                 if not name.startswith("grad "):
-                    self.results[rank].append((name, self._result(rank, name, name, values[rank][number], wholes)))
+                    part = self._result(rank, name, name, values[rank][number], wholes, rules.get(name, ()))
+                    self.results[rank].append((name, part))
             placed = dict(self.results[rank])
             for source in held.program.sources:
                 if source.name.startswith("cotangent "):
@@ -217,7 +223,25 @@ class Question:
                         part = self._result(rank, name, part.of, values[rank][number], wholes)
                     self.results[rank].append((name, part))
 
-    def _result(self, rank: int, name: str, of: str, array: Array, wholes: Mapping[str, Array]) -> Part:
+    def _ruled(self, arrays: Sequence[Array | None], whole: Array) -> tuple[bool, ...]:
+        """Of every dimension of an output whether one rule cuts it for all ranks; none where one lacks it."""
+        found = []
+        for places, array in zip(self.places, arrays, strict=True):
+            place = None if array is None else places.find(array, whole)
+            if array is None or place is None:
+                return ()
+            found.append((place[0], array.shape, whole.shape))
+        return tuple(ruled(self.places, found))
+
+    def _result(
+        self,
+        rank: int,
+        name: str,
+        of: str,
+        array: Array,
+        wholes: Mapping[str, Array],
+        rules: Sequence[bool] = (),
+    ) -> Part:
         """In which part of an output of the one device one of a rank lies."""
         whole = wholes.get(of)
         if whole is None:
@@ -231,7 +255,8 @@ class Question:
         place = self.places[rank].find(array, whole)
         if stated is not None and stated.shape() == array.shape and len(stated.whole) == whole.ndim:
             return self._within(stated, of, rank, whole.shape, None if place is None else place[0])
-        if place is not None and self.places[rank].usual(array.shape, whole.shape, place[0]):
+        free = rules or (False,) * whole.ndim
+        if place is not None and self.places[rank].usual(array.shape, whole.shape, place[0], free):
             return Part(of, place[0])
         if array.ndim != whole.ndim or any(n > m for n, m in zip(array.shape, whole.shape, strict=True)):
             raise Unmatched(
