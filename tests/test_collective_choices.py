@@ -250,7 +250,10 @@ def test_machine_files_keep_the_choice() -> None:
     machine = load_machine("p2-a100:2x16").with_collectives(Collectives.SYNTHESISED)
     assert Machine.from_json(machine.to_json()) == machine
     assert 'collectives = "synthesised"' in to_toml(machine) and "collectives synthesised" in render(machine)
-    assert "collectives 'synthesised' instead of" in builtin_notice(machine) and "collectives" not in load_machine("p2-a100").to_json()
+    assert (
+        "collectives 'synthesised' instead of" in builtin_notice(machine)
+        and "collectives" not in load_machine("p2-a100").to_json()
+    )
     assert (
         first_difference(machine, load_machine("p2-a100:2x16")) == "collectives 'synthesised' instead of 'hierarchical'"
     )
