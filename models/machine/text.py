@@ -41,6 +41,7 @@ def render(machine: Machine) -> str:
         rows += [("", "", "", ""), ("device", "memory", "memory bandwidth", "launch")]
         memory = show(Fraction(device.memory), "bytes")
         rows += [(device.name, memory, show(device.bandwidth, "rate"), show(device.launch, "time"))]
+        rows += [("to the host", "", show(device.host, "rate"), "")] if device.host is not None else []
         rows += (
             [("of", f"{machine.levels[0].name} {', '.join(map(str, device.blocks))}", "", "")] if device.blocks else []
         )
@@ -173,6 +174,7 @@ def to_toml(machine: Machine) -> str:
             if any(path == f"device_class.{device.name}.launch" for path, _ in machine.sources)
             else []
         )
+        out += [f'host = "{_decimal(device.host)}"'] if device.host is not None else []
         out += [f"blocks = [{', '.join(map(str, device.blocks))}]"] if device.blocks else []
         out += ["[device_class.peaks]", *(f'{dtype} = "{_decimal(peak)}"' for dtype, peak in device.peaks)]
         for product in device.products:

@@ -43,7 +43,7 @@ from ...selection.model.clock import Clock, Overdue, Progress
 from ...selection.model.restrict import restrict
 from ...selection.relax_resources import relax_resources
 from ...selection.solve import Engine, solve
-from .checkpoints import halving, modes_with, tensors_of_blocks, without_rules
+from .checkpoints import halving, modes_with, tensors_of_blocks, tensors_on_hosts, without_rules
 from .embedding import Known, choices_of_program, choices_with_modes, embed_solution, program_of_solution
 from .growth import safe
 from .levels import LARGE, MIDDLE, SMALL, TooLong, first_level, larger, within
@@ -142,9 +142,8 @@ def plan_jointly(
     plain = search.plan(base, whole.at_most(own_s))
     if clock.over():
         return search.alone(base, plain, notify)
-    egraph, derivation = safe(
-        graph, rules, clock, worth(machine), rounds, most, rewriting_s, None if again is None else again.step
-    )
+    step, hosts = None if again is None else again.step, all(c.host is not None for c in machine.classes)
+    egraph, derivation = safe(graph, rules, clock, worth(machine), rounds, most, rewriting_s, step, hosts)
     began = clock.seconds()
     try:
         check_sizes(egraph.union, machine, where)
@@ -340,18 +339,19 @@ class _Search:
         return found
 
     def checkpoints(self, joint: JointPlanning, derivation: Derivation, until: Clock) -> list[Known]:
-        """Programs in which the first blocks compute again what they may, and the best that was found of all that no
+        """Programs in which the first blocks compute again what they may, or take it to hosts, and the best that was found of all that no
         rule has changed, each with its plan.
         """
         blocks = list(tensors_of_blocks(joint.egraph, derivation).values())
         found: list[Known] = []
-        longest = 0.0
+        longest, hosts = 0.0, frozenset[str]()
 
         def cost(k: int) -> int | None:
             nonlocal longest
             began = until.seconds()
             some = frozenset(t for tensors in blocks[:k] for t in tensors)
-            small = restrict(joint.problem, choices_of_program(joint, modes_with(joint.egraph, derivation, some)))
+            modes = modes_with(joint.egraph, derivation, some, some & hosts)
+            small = restrict(joint.problem, choices_of_program(joint, modes))
             answer = self.solve_restricted(small.inner, until)
             longest = max(longest, until.seconds() - began)
             if answer.solution is None:
@@ -359,8 +359,10 @@ class _Search:
             found.append(program_of_solution(joint, small.solution_back(answer.solution)))
             return answer.cost
 
-        for _ in halving(len(blocks), cost, lambda: until.remaining_s() <= longest):
-            pass
+        for hosts in (frozenset[str](), tensors_on_hosts(joint.egraph, derivation)):
+            if hosts or not found:
+                for _ in halving(len(blocks), cost, lambda: until.remaining_s() <= longest):
+                    pass
         own = without_rules(joint.egraph, derivation)
         if len(own) < len(joint.egraph.operators) and not until.over():
             small = restrict(joint.problem, choices_with_modes(joint, lambda t, name: name is None or name in own))
