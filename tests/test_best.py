@@ -9,6 +9,7 @@ import pytest
 
 import shardproof
 from shardproof.__main__ import run
+from shardproof.formal.plans.plan import fitting_space
 from shardproof.formal.plans.portfolio.freedoms import Freedoms, everything
 from shardproof.formal.plans.portfolio.search import Best, Candidate, Searches
 from shardproof.formal.plans.portfolio.words import FREEDOM_WORDS
@@ -20,6 +21,7 @@ from shardproof.front_door import FrontDoor
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Verdict
+from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
 from shardproof.models.text import InputError
 
@@ -139,3 +141,35 @@ def test_no_search_is_begun_with_too_little_time_where_there_is_a_plan() -> None
     for now[0] in (50.0, 95.0):
         searches._attempt("overlap", search)
     assert begun == [50.0] and [x.part for x in searches.left_out] == ["overlap"]
+
+
+def test_a_search_in_which_memory_ends_is_left_out_where_there_is_a_plan() -> None:
+    """The plan that is there is kept; without one the user is told that memory ended."""
+    request = PlanRequest(build("mlp-8192", layers=2, width=8, batch=4), load_machine("localhost:2"))
+    searches = Searches(request, Freedoms(overlap=True), TimeLimit(Clock(100.0), checks=True))
+
+    def search() -> str:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        searches._attempt("overlap", search)
+    searches.found.append(Candidate(b"", 1, 1))
+    searches._attempt("overlap", search)
+    assert [(x.part, x.why) for x in searches.left_out] == [("overlap", "memory ended in it")]
+
+
+def test_parts_are_searched_in_the_space_of_the_placements() -> None:
+    """What did not fit into the whole limit does not fit into a part of it: Mixtral on 64 devices took 10 GB there."""
+    request = PlanRequest(build("mlp-8192", layers=2, width=8, batch=4), load_machine("localhost:4"))
+    searches = Searches(request, Freedoms(placements=True, overlap=True), TimeLimit(Clock(None, work=2_000_000)))
+    asked = []
+    searches._overlapped = lambda job: asked.append(job.space) or ""  # type: ignore[method-assign,func-returns-value,assignment]
+    searches.search_all()
+    assert searches.alone is not None and asked == [searches.alone.planning.space]
+
+
+def test_spaces_that_nobody_asked_for_have_a_bound() -> None:
+    dense = build_step(build("bert-tiny"), "sgd").graph
+    assert fitting_space(dense, load_machine("8x8")).name == "complete"
+    wide = build_step(build("mixtral-8x7b", layers=1), "sgd").graph
+    assert fitting_space(wide, load_machine("8x8")).name == "two-per-level"

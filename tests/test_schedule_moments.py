@@ -276,6 +276,38 @@ def test_bounds_by_memory_are_proved_and_never_above_the_shortest() -> None:
     assert raised > 7
 
 
+def circle() -> ScheduleProblem:
+    """A step of an MLP with reshardings beside operators, shrunk: two tasks were found to be apart before a link that
+    puts them in order.
+    """
+    operators = (431026, 431026, 431026, 430186, 93623, 549, 186, 6, 186, 47178, 140435, 107547, 117029, 140435)
+    operators += (107547, 431026, 140435, 430186, 117029, 561738, 107547, 140435)
+    times = (*operators, 5121363, 5121363, 5728178, 5728178, 5182045, 5728178)
+    before = ((1, 15), (6, 7), (7, 8), (8, 9), (9, 10), (10, 12), (12, 26), (15, 17), (17, 19), (26, 15))
+    kept = ((65536, 1, (2, 14, 15)), (4, 6, ()), (65536, 14, (16,)), (65536, 16, (27,)), *[(262144, 19, (19,))] * 3)
+    held = (*((65536, None, ()),) * 2, *((262144, None, ()),) * 2, (262144, 17, (19,)), *kept)
+    return ScheduleProblem(
+        "circle",
+        (Stream(0, "compute"), Stream(0, "links")),
+        tuple(Task(f"t{k}", time, (int(k >= len(operators)),)) for k, time in enumerate(times)),
+        tuple(Precedence(a, b) for a, b in before),
+        tuple(Holding(0, *h) for h in held),
+        (1769475,),
+    ).check()
+
+
+def test_pairs_that_links_put_in_order_are_not_split() -> None:
+    """They were linked both ways, which ended in "precedences run in a circle".  Nothing is above the load of a stream
+    here, since a schedule is as short.
+    """
+    problem = circle()
+    arrays, urgent = shop(problem), np.random.default_rng(0).random((3, len(problem.tasks)))[2]
+    starts = list_schedule(arrays, store(problem), urgent, np.argsort(-urgent))
+    start = raise_levels(frame(arrays))
+    assert starts is not None and int((starts + arrays.times).max()) == start.value
+    assert memory_bound(start, problem, 34819864, work(1.0)) is None
+
+
 def test_the_most_that_has_begun_is_the_most_of_all_sets_that_fit() -> None:
     """Against all sets of tasks that hold what comes before them."""
     for seed in range(40):

@@ -6,6 +6,7 @@ pairs of model and machine); either way its name is part of the claim.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -16,7 +17,7 @@ from typing import Final
 
 from ...models.communication.choices import Choices, communications
 from ...models.communication.resharding import analyse
-from ...models.cost.limits import TooLarge, check_sizes
+from ...models.cost.limits import Budget, TooLarge, check_sizes
 from ...models.cost.selection import Notify, Planning
 from ...models.layout.placement import Space, space
 from ...models.machine.machine import Machine
@@ -32,8 +33,13 @@ from .tables import tables_in_time
 from .time_limit import TimeLimit, plan_check_seconds
 
 COMPLETE_UP_TO: Final = 64
-"""Number of devices up to which the complete space is the default: its tables stay below about 10 M entries per
-model.
+"""Number of devices up to which the complete space is the default: of dense models its tables stay below about 10 M
+entries.
+"""
+
+MOST_UNASKED: Final = 1 << 27
+"""Entries of all tables in a space that nobody asked for: 1 GiB, of which searches keep up to four copies.  (Mixtral
+8x7B on 8x8: 417 M in `complete`, 55 M in `two-per-level`.)
 """
 
 
@@ -56,28 +62,28 @@ def default_space(machine: Machine) -> Space:
     return space("complete" if machine.devices <= COMPLETE_UP_TO else "two-per-level")
 
 
-def require_size(graph: Graph, machine: Machine, where: Space) -> None:
+def require_size(graph: Graph, machine: Machine, where: Space) -> Budget:
     """`models.cost.limits.check_sizes`, which looks at every movement, once for everybody who asks."""
-    _require_size(SameGraph(graph), machine, where)
+    return _require_size(SameGraph(graph), machine, where)
 
 
 @lru_cache(maxsize=4)
-def _require_size(same: SameGraph, machine: Machine, where: Space) -> None:
-    check_sizes(same.graph, machine, where)
+def _require_size(same: SameGraph, machine: Machine, where: Space) -> Budget:
+    return check_sizes(same.graph, machine, where)
 
 
 def fitting_space(graph: Graph, machine: Machine) -> Space:
-    """The default space, or `one-per-level` where only that is small enough to be planned and checked
-    (`models.cost.limits`).
+    """The default space, or the widest that is narrower and small enough to be planned and checked
+    (`models.cost.limits`) within `MOST_UNASKED`.
     """
-    where = default_space(machine)
-    try:
-        require_size(graph, machine, where)
-    except TooLarge:
-        narrow = space("one-per-level")
-        require_size(graph, machine, narrow)
-        return narrow
-    return where
+    default = default_space(machine)
+    for where in dict.fromkeys((default, space("two-per-level"))):
+        with suppress(TooLarge):
+            if require_size(graph, machine, where).entries <= MOST_UNASKED:
+                return where
+    narrow = space("one-per-level")
+    require_size(graph, machine, narrow)
+    return narrow
 
 
 def plan_graph(

@@ -138,6 +138,9 @@ class Searches:
         job = self._settled()
         if freedoms.placements and not self._open:
             self._attempt("placements alone", partial(self._alone, job))
+        if self.alone is not None:  # tables that did not fit into the limit do not fit into a part of it
+            self.request = replace(self.request, space=self.alone.planning.space)
+            job = replace(job, space=self.request.space)
         if freedoms.submeshes:
             self._attempt("submeshes", partial(self._on_submeshes, job))
         if freedoms.programs:
@@ -285,6 +288,10 @@ class Searches:
             why = search()
         except Overdue:
             why = "nothing was found in its part of the limit"
+        except MemoryError:
+            if must or not self.found:
+                raise
+            why = "memory ended in it"
         except (InputError, NoAnswer, TooLarge) as error:
             if must:
                 raise

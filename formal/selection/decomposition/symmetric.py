@@ -75,7 +75,10 @@ def symmetric_problem(problem: SelectionProblem, found: Quotient) -> SelectionPr
 
 
 def _times(n: int, costs: Ints) -> Ints:
-    return np.where(costs >= FORBIDDEN, FORBIDDEN, n * np.minimum(costs, FORBIDDEN // n)).astype(np.int64)
+    out = np.minimum(costs, FORBIDDEN // n)  # in place: tables may be hundreds of MB
+    out *= n
+    out[costs >= FORBIDDEN] = FORBIDDEN
+    return out
 
 
 def average(rows: Rows, found: Quotient, n: Floats) -> SelectionProblem:
