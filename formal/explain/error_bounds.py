@@ -237,7 +237,9 @@ class Box:
             exchanged = form.spec.statistics and any(
                 d > 1 and a in op.over for a, d in zip(decision.axes, degrees, strict=True)
             )
-            loop = op.kind is NodeKind.SCAN or op.function in HOST_COPIES  # launches as often as its body runs; another link
+            loop = (
+                op.kind is NodeKind.SCAN or op.function in HOST_COPIES
+            )  # launches as often as its body runs; another link
             if costs is None or machine.others or machine.profiles or measured or exchanged or loop:
                 low, high = (Fraction(self.terms.operator_at(v, z[v], m)) for m in (self.fast, self.slow))
                 yield n, Envelope({}, low, high, self._name(v, z[v]))

@@ -235,7 +235,9 @@ def _slowest(
         if by_form:
             continue
         peak = device.peak(dtype) if work.any() else Fraction(1)
-        for k, (rate, amount) in enumerate(((peak, work[:, ranks]), (device.carrier(form.function)[1], moved[:, ranks]))):
+        for k, (rate, amount) in enumerate(
+            ((peak, work[:, ranks]), (device.carrier(form.function)[1], moved[:, ranks]))
+        ):
             most = (amount if here is None else amount * here).max(axis=1)
             time = ceil_sum([(1 / rate / unit, most), (form.launches * device.launch / unit, one), *extra])
             found[k] = np.maximum(found[k], time if here is None else np.where(here.any(axis=1), time, 0))

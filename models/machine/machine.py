@@ -169,14 +169,15 @@ class Machine:
         named = collectives_of(str(collectives), self.levels, self.bars, f"machine {self.name!r}")
         return replace(self, collectives=named)
 
-    def with_host(self, rate: Fraction, source: str) -> Machine:
+    def with_host(self, rate: Fraction | str, source: str) -> Machine:
         """The same machine with a link of `rate` bytes/s, each way, between every device and its host; `source`: where
-        the number comes from.
+        the number comes from.  Raises `QuantityError` for a text that is no rate.
 
-        >>> load_machine("4x8").with_host(Fraction(25 * 10**9), "assumption: PCIe 4.0").device.carrier("to_host")[0]
+        >>> load_machine("4x8").with_host("25 GB/s", "assumption: PCIe 4.0").device.carrier("to_host")[0]
         'host'
         """
         paths = {f"device_class.{c.name}.host": source for c in self.classes}
+        rate = parse(rate, "rate") if isinstance(rate, str) else rate
         return replace(
             self,
             device=replace(self.device, host=rate),

@@ -101,8 +101,8 @@ def _wrong_step(
         return f"operator {unknown[0][:80]!r} of its place is not proved yet"
     place = [known[name] for name in step.place]
     if step.rule == AGAIN and not step.book or step.rule == OFFLOAD and not step.book and len(place) == 1:
-        fresh, rule = node.output.tensor in free, wrong_again if step.rule == AGAIN else wrong_copy
-        wrong = rule(node, place, egraph.union) if fresh else f"{node.output.tensor!r} has a meaning already"
+        fresh, judge = node.output.tensor in free, wrong_again if step.rule == AGAIN else wrong_copy
+        wrong = judge(node, place, egraph.union) if fresh else f"{node.output.tensor!r} has a meaning already"
         return wrong or ("" if step.facts == facts_of(node) else _facts(node))
     if step.rule == OFFLOAD and not step.book:
         return wrong_copy(node, place, egraph.union) or ("" if step.facts == facts_of(node) else _facts(node))

@@ -108,7 +108,8 @@ def _rounded(
 ) -> Ints:
     """The slowest device of every placement, plus its statistics, over one denominator."""
     rates = [
-        (1 / c.peak(shape.peak) if shape.flops else Fraction(0), 1 / carried(shape.function, c), c.launch) for c in machine.classes
+        (1 / c.peak(shape.peak) if shape.flops else Fraction(0), 1 / carried(shape.function, c), c.launch)
+        for c in machine.classes
     ]
     statistics, more = _statistics(shape, matrices, machine, length, scale)
     begin = len(measured)

@@ -270,8 +270,9 @@ class _Box:
         seen = attention_axes(op) if flops else None
         attention = seen is not None and form_of(machine.device, dtype, seen.backward) is not None
         cut = [a for a, row in zip(placement.axes, placement.matrix, strict=False) if prod(row) > 1]
-        together = bool(op.spec.statistics) and any(a in op.over for a in cut)
-        if product or attention or together or op.kind is NodeKind.SCAN or op.function in HOST or machine.others or machine.profiles:
+        apart = bool(op.spec.statistics) and any(a in op.over for a in cut)  # brought together, or on another link
+        apart |= op.kind is NodeKind.SCAN or op.function in HOST
+        if product or attention or apart or machine.others or machine.profiles:
             low, high = self.operator(v, choice, self.ends, self.scale)
             return Bounded({}, Fraction(low), Fraction(high))
         work, moved = (self.operator(v, choice, (m,), 2)[0] // 2 for m in (self.flops, self.bytes))

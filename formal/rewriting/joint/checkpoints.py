@@ -1,6 +1,9 @@
-"""Programs to begin with where every tensor is kept or computed again by itself: all that the first k blocks may
-compute again is computed again, nothing else (`--recompute auto` without the choice tensor by tensor).
+"""Programs to begin with where every tensor is kept, computed again or offloaded by itself: one rule for all tensors of
+the first k blocks (`--recompute auto` without the choice tensor by tensor), nothing else.
 
+    rule   all are computed again; only those that are cheap (no product, no attention: what Megatron-LM calls
+           selective); where tensors may lie on hosts: the cheap ones computed again and the others offloaded; all
+           offloaded
     k      0 (the graph as it is), all blocks, then halving: towards fewer where the smaller end does not fit, else
            towards the cheaper end
     cost   of the problem over all programs with the modes of this one, read off its tables: nothing is built again
@@ -10,11 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from ....models.joint.egraph import EGraph, Modes
 from ....models.joint.rules import AGAIN, EQUAL, OFFLOAD
 from ....models.program.graph import Graph
+from ....models.program.operators import NodeKind
 from ....models.sources.training.recompute import block_of
 from ....proofs.joint.derivation import Derivation
 
@@ -63,6 +68,28 @@ def tensors_on_hosts(egraph: EGraph, derivation: Derivation, program: Graph | No
 def _copies_back(derivation: Derivation) -> dict[str, str]:
     """Copy from the host -> the user's operator of what it brings back."""
     return {s.node: s.place[0] for s in derivation.steps if s.rule == OFFLOAD and len(s.place) > 1}
+
+
+@dataclass(frozen=True)
+class Way:
+    """What becomes of tensors: those computed again, those that lie on hosts; others are kept."""
+
+    again: frozenset[str]
+    away: frozenset[str] = frozenset()
+
+
+CHEAP: Final = frozenset({NodeKind.MAP, NodeKind.LAYOUT, NodeKind.NORMALISE, NodeKind.REDUCE, NodeKind.GATHER})
+"""Kinds of operators that cost about as much as reading what they write."""
+
+
+def ways_of(egraph: EGraph, derivation: Derivation) -> tuple[Way, ...]:
+    """The rules to begin with, each once."""
+    every = frozenset(t for tensors in tensors_of_blocks(egraph, derivation).values() for t in tensors)
+    cheap = every.intersection(op.output.tensor for op in egraph.base.operators if op.kind in CHEAP)
+    found = [Way(every), Way(cheap)]
+    if hosts := tensors_on_hosts(egraph, derivation):
+        found += [Way(cheap, hosts - cheap), Way(every - hosts, hosts)]
+    return tuple(dict.fromkeys(way for way in found if way.again or way.away))
 
 
 def again_words(tensors: Sequence[str]) -> str:

@@ -28,8 +28,8 @@ from typing import Final
 from .....models.joint.egraph import EGraph
 from .....models.joint.rules import AGAIN, EQUAL, OFFLOAD
 from .....models.program.graph import Role, Tensor
-from .....models.program.index import Access, Affine
-from .....models.program.operators import Axis, NodeKind, Operator
+from .....models.program.index import Access, Affine, Axis
+from .....models.program.operators import NodeKind, Operator
 from .....models.sources.training import TrainingStep
 from .....models.sources.training.recompute import PREFIX, block_of
 from .....proofs.joint.derivation import Derivation, Step
@@ -143,7 +143,8 @@ class _Widening:
             if op is None or not self._comes(t, here):
                 waiting.pop()
                 continue
-            chain = t in self.private  # what other blocks read is needed before its block's backward pass
+            # what other blocks read is needed before its block's backward pass; what is in none would come all at once
+            chain = t in self.private and bool(self.blocks[t])
             before = [a.tensor for a in op.inputs if chain and self.blocks.get(a.tensor) == self.blocks[t]]
             if more := [x for x in before if self._comes(x, here)]:
                 waiting.append(more[0])
