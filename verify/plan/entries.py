@@ -129,7 +129,7 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
         moved = sum(n * size for n, size in zip(elements, sizes, strict=True))
         if loop:
             moved += sum(size * prod(length[a] for a in along) for along, size in loop.moved)
-        time = moved / carried(op.function, at)
+        time = moved / carrier_rate(op.function, at)
         form = at.product(peak_of) if product else None
         if product and form:
             extents = [prod(length[a] for a in part) for part in product.parts]
@@ -147,7 +147,7 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     return ceil((busy + statistics) * scale) + more
 
 
-def carried(function: str, device: DeviceClass) -> Fraction:
+def carrier_rate(function: str, device: DeviceClass) -> Fraction:
     """Bytes/s of what an operator moves.  Raises `MachineError` if the machine says nothing of the link to the host."""
     if function not in ("to_host", "from_host"):
         return device.bandwidth

@@ -28,7 +28,7 @@ from .bands import pairs_of_boxes
 from .box_tables import Layouts, Shape, blocks, operand_boxes, parts, volumes
 from .boxes import Box, Digit, difference, open_digits
 from .effort import charge_hulls, charge_unions
-from .entries import STATISTIC_BYTES, carried, measured_by_box, seconds
+from .entries import STATISTIC_BYTES, carrier_rate, measured_by_box, seconds
 from .measured import of_fetch, of_reduction, product_seconds, units
 from .reductions import Choice, Loads, choice_of, reduction
 
@@ -108,7 +108,7 @@ def _rounded(
 ) -> Ints:
     """The slowest device of every placement, plus its statistics, over one denominator."""
     rates = [
-        (1 / c.peak(shape.peak) if shape.flops else Fraction(0), 1 / carried(shape.function, c), c.launch)
+        (1 / c.peak(shape.peak) if shape.flops else Fraction(0), 1 / carrier_rate(shape.function, c), c.launch)
         for c in machine.classes
     ]
     statistics, more = _statistics(shape, matrices, machine, length, scale)

@@ -26,7 +26,6 @@ from ....models.cost.selection import DecisionKind, Planning, build
 from ....models.problem.claims import Status
 from ....models.problem.selection_problem import FORBIDDEN, Edge, Ints, ProblemError, SelectionProblem, Vertex
 from ....models.program.graph import Graph
-from ....models.program.operators import HOST_COPIES
 from ....proofs.overlap.certificate import OverlapCertificate
 from ....proofs.schedules.certificate import ScheduleCertificate
 from ....proofs.selection.certificates import SelectionCertificate
@@ -36,7 +35,7 @@ from ...selection.relax_resources import may_fit
 from .exposed import less_exposed
 from .memory import MOST_OPERATORS, kept_past, rows_of_every_order
 from .planned import Planned, schedule_if_fits, solve_weighted
-from .tasks import times_of
+from .tasks import copies_of, times_of
 
 WHOLE = 8
 """Sum of the weights that are tried."""
@@ -152,8 +151,8 @@ def chain_of(planning: Planning, x: tuple[int, ...]) -> Chain:
         names.append(at)
         at = before[at]
     names.reverse()
-    later = [i for i in np.flatnonzero(behind[last]).tolist() if graph.operators[i].function not in HOST_COPIES]
-    inside = {graph.operators[i].name for i in (*names, *later)}
+    later = {graph.operators[i].name for i in np.flatnonzero(behind[last]).tolist()} - copies_of(graph)
+    inside = later.union(graph.operators[i].name for i in names)
     return Chain(tuple(graph.operators[i].name for i in names), frozenset(inside), links_of(graph, names, between))
 
 
@@ -190,11 +189,6 @@ def links_of(graph: Graph, names: list[int], between: dict[tuple[int, int], tupl
     return frozenset(found)
 
 
-def copies_of(graph: Graph) -> frozenset[str]:
-    """Operators on the stream of copies to hosts."""
-    return frozenset(op.name for op in graph.operators if op.function in HOST_COPIES)
-
-
 def weighted_problem(
     planning: Planning, chains: Sequence[Chain], weights: Weights, rows: Rows = ""
 ) -> SelectionProblem:
@@ -203,8 +197,7 @@ def weighted_problem(
     """
     problem = planning.problem
     usages = {"": (), "program": problem.usages, "every": rows_of_every_order(planning) if rows == "every" else ()}
-    names = {v: name for name, v in planning.operators.items()}
-    hosts = copies_of(planning.graph)
+    names, copies = {v: name for name, v in planning.operators.items()}, copies_of(planning.graph)
     along = list(zip(chains, weights[2:], strict=True))
 
     def times(values: Ints, factor: int) -> Ints:
@@ -215,7 +208,7 @@ def weighted_problem(
             v.name,
             times(
                 v.cost,
-                (names[k] not in hosts) * weights[0] + sum(w for x, w in along if names[k] in x.late)
+                (names[k] not in copies) * weights[0] + sum(w for x, w in along if names[k] in x.late)
                 if k in names
                 else 0,
             ),

@@ -14,6 +14,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from ....models.cost.selection import DecisionKind, Planning
+from ....models.program.graph import Graph
 from ....models.program.operators import HOST_COPIES
 from ....models.schedules.problem import Precedence, ScheduleProblem, Stream, Task
 from .memory import holdings
@@ -42,6 +43,11 @@ def times_of(planning: Planning, x: tuple[int, ...]) -> tuple[list[int], list[in
 def quantum_of(operators: list[int], edges: list[int]) -> int:
     """Units of the problem per unit of the schedule."""
     return -(-(sum(operators) + sum(edges) + 1) // LARGEST)
+
+
+def copies_of(graph: Graph) -> frozenset[str]:
+    """Operators on the stream of copies to hosts."""
+    return frozenset(op.name for op in graph.operators if op.function in HOST_COPIES)
 
 
 def tasks_of(planning: Planning, x: tuple[int, ...], quantum: int) -> ScheduleProblem:
