@@ -201,7 +201,9 @@ class Question:
         values = run_ranks([h.program for h in self.ranks], self._inputs(inputs))
         numbers = [dict(held.program.outputs) for held in self.ranks]
         rules = {
-            name: self._cut_by_rule([v.get(n.get(name, -1)) for n, v in zip(numbers, values, strict=True)], wholes[name])
+            name: self._cut_by_rule(
+                [v.get(n.get(name, -1)) for n, v in zip(numbers, values, strict=True)], wholes[name]
+            )
             for name in wholes
         }
         for rank, held in enumerate(self.ranks):
