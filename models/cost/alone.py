@@ -33,7 +33,7 @@ from ..program.operators import NodeKind, Operator
 from .beside import Loss
 from .cost import FORMULAS, UNIT, Formula, operator_costs
 from .forms import OperandForm, OperatorForm, operator_forms
-from .products import product_times
+from .products import product_times, result_times
 
 STEADY: Final[Mapping[str, Fraction]] = MappingProxyType(
     {
@@ -57,6 +57,11 @@ EAGER: Final[Mapping[str, Fraction]] = MappingProxyType(
 )
 """Function -> the part of the memory's rate that PyTorch's own kernels of it reach, bf16, where nothing is fused:
 medians of results of 128 MiB and more, measured by us (tests/data/measured/gpu/h100-memory.csv)."""
+
+STREAM: Final[Mapping[str, Fraction]] = MappingProxyType({"h100": Fraction(296, 272), "h200": Fraction(416, 390)})
+"""Device class -> the part of its file's bandwidth (which was fitted on products) that maps of 0.13 GB and more reach:
+medians of copies, additions, GELU and SiLU, bf16 and float32, measured by us (tests/data/measured/gpu/h100-memory.csv,
+h200-memory.csv: 2.96 and 4.15 TB/s).  Others are taken at their file's word."""
 
 FLOAT8: Final[Mapping[str, Fraction]] = MappingProxyType(
     {
@@ -117,7 +122,9 @@ class Kernels:
     """Which kernels a framework runs.  `chains`: maps that follow each other are one; `eight`: products of layers in
     float8; `attention`: whose kernel; `dropout`: there is some, as Megatron's defaults have it; `softmax`: Megatron's,
     which masks; `loss`: how logits become one; `sums`: gradients of weights are added up by kernels of their own, as
-    autograd does, and not inside the product (`models.cost.beside`).
+    autograd does, and not inside the product (`models.cost.beside`); `flash`: norms and rotary embeddings by the
+    kernels of flash-attn, one each, also where other maps are kernels of their own; `joined`: projections of the same
+    rows are one product (`models.cost.projections`).
     """
 
     chains: bool = True
@@ -127,6 +134,8 @@ class Kernels:
     softmax: bool = False
     loss: Loss = "one"
     sums: bool = False
+    flash: bool = False
+    joined: bool = False
 
 
 FUSED: Final = Kernels()
@@ -171,14 +180,16 @@ class Device:
         eight: Collection[str] = (),
     ) -> None:
         self.graph, self.ways, self.machine, self.eight = graph, ways, alone(machine), eight
-        self.chains, self.attention = kernels.chains, kernels.attention
+        self.chains, self.attention, self.flash = kernels.chains, kernels.attention, kernels.flash
         self._orders = axis_orders(graph)
+        self._fixed = _fixed(graph)
         self._forms = operator_forms(graph, self._orders)
         self._seconds: dict[tuple[OperatorForm, tuple[int, ...], bool, Fraction], tuple[Fraction, Fraction]] = {}
         own = self.machine.device
         device = with_forms(own)
         self.steady = STEADY.get(own.name, Fraction(1)) if device.products else Fraction(1)
         self.machine = replace(self.machine, device=device)
+        self.stream = device.bandwidth * STREAM.get(device.name, Fraction(1))
         if eight and device.name not in FLOAT8:
             raise MachineError(f"{machine.name}, [[device_class]] {device.name!r}", "multiplies no float8")
         narrow = FLOAT8.get(device.name, Fraction(1))
@@ -216,7 +227,9 @@ class Device:
             if self.attention != "cudnn" and op.kind is NodeKind.ATTENTION and by is Formula.ATTENTION:
                 rate = FLASH.get(self.machine.device.name, rate)
                 rate *= TRITON[op.function] if self.attention == "triton" else 1
-            if not self.chains:
+            if by is Formula.MEMORY and elementwise(op):
+                rate *= STREAM.get(self.machine.device.name, Fraction(1))
+            if not self.chains and not self.flash:
                 rate *= EAGER.get(op.function.removesuffix("_gradient"), Fraction(1))
             self._seconds[key] = time, time / rate
         return self._seconds[key]
@@ -247,6 +260,17 @@ class Device:
         box = np.array([sizes], dtype=np.int64)
         none = np.zeros(1, dtype=np.int64)
         return int(product_times(form, box, none, device.peak(form.dtype), UNIT)[0]) * UNIT
+
+    def product_seconds(self, op: Operator, sizes: tuple[int, int, int], moved: int) -> Fraction | None:
+        """Of a product of m x k and k x n of the types of `op`, `sizes` (m, n, k); None without a form of products."""
+        device = (self._fast if op.name in self.eight else self.machine).device
+        form = device.product(self.graph.computed_in(op))
+        if form is None:
+            return None
+        box, none = np.array([(1, *sizes)], dtype=np.int64), np.zeros(1, dtype=np.int64)
+        works = int(product_times(form, box, none, device.peak(form.dtype), UNIT)[0])
+        waits = int(result_times(form, box, np.array([moved]), device.bandwidth, UNIT)[0])
+        return works * UNIT / self.steady if works >= waits else waits * UNIT
 
     def heaviest(self, op: Operator) -> Fraction:
         """Points of the part of the groups that has most, over those of an even part; 1 where none were counted."""
@@ -279,7 +303,7 @@ class Device:
 
     def cast_seconds(self, size: int) -> Fraction:
         """A 16-bit operand of `size` bytes cast to float8, as it is and transposed."""
-        return Fraction(2 * size) / self.machine.device.bandwidth + self.machine.device.launch
+        return Fraction(2 * size) / self.stream + self.machine.device.launch
 
     def bytes_of(self, op: Operator) -> int:
         """Bytes of the share of the result that is here."""
@@ -307,11 +331,13 @@ class Device:
 
     def kernels(self, operators: Sequence[Operator]) -> list[Kernel]:
         """The operators (of one pass, in graph order), with chains of maps put together where there are any."""
-        if not self.chains:
-            return [Kernel(self.seconds(op), (op.name,)) for op in operators]
+        together: list[list[Operator]] = []
+        for chain in self._chains(operators) if self.chains or self.flash else [[op] for op in operators]:
+            whole = self.chains or any(a.tensor in self._fixed for op in chain for a in op.inputs)
+            together += [chain] if whole else [[op] for op in chain]
         return [
             Kernel(self.seconds(chain[0]) if len(chain) == 1 else self._of_chain(chain), tuple(o.name for o in chain))
-            for chain in self._chains(operators)
+            for chain in together
         ]
 
     def _chains(self, operators: Sequence[Operator]) -> list[list[Operator]]:
@@ -358,7 +384,16 @@ class Device:
         device = self.machine.device
         moved += sum(read.values())
         work = sum(self.flops(op) for op in chain)
-        return max(Fraction(work) / device.peak("float32"), Fraction(moved) / device.bandwidth) + device.launch
+        return max(Fraction(work) / device.peak("float32"), Fraction(moved) / self.stream) + device.launch
+
+
+def _fixed(graph: Graph) -> frozenset[str]:
+    """What is computed of nothing that a step is given: masks, tables of positions."""
+    found = set[str]()
+    for op in graph.operators:
+        if all(a.tensor in found for a in op.inputs):
+            found.add(op.output.tensor)
+    return frozenset(found)
 
 
 def _of_local_groups(form: OperatorForm, ways: int) -> OperatorForm:

@@ -245,6 +245,9 @@ def layers_of_stages(work: StageWork, flags: Flags, carried: StepShape) -> list[
 def _passes(part: Part, work: StageWork, links: _Links, flags: Flags, carried: StepShape) -> tuple[Terms, Terms]:
     """Forward and backward of one micro-batch."""
     out = []
+    forward, backward = (part.passes[kind] for kind in "FB")
+    half = Fraction(forward.kernels + backward.kernels - backward.again, 2)
+    issued = {"F": half, "B": half * (1 + Fraction(backward.again, max(1, forward.kernels)))}
     for kind in "FB":
         found = part.passes[kind]
         other = found.seconds - found.products
@@ -258,7 +261,7 @@ def _passes(part: Part, work: StageWork, links: _Links, flags: Flags, carried: S
         around = _exposed(around, found.pairs, _sum(around) / max(1, flags.cp))
         sorted_rows = links.meetings([x for x in found.meetings if x.sorted_rows])
         spent = _total((spent, together, around, sorted_rows, links.rows(part.rows)))
-        launched = carried.host * (found.kernels + len(found.meetings))
+        launched = carried.host * (issued[kind] + len(found.meetings))
         spent["launches"] = max(Fraction(0), launched - _sum(spent))
         if flags.zero == 3:
             moved = [links.of_sharing("sharded weights", "all_gather", part.used or part.stored)]

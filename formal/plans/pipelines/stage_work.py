@@ -20,6 +20,7 @@ from typing import Final
 
 from ....models.cost.alone import FUSED, Device, Kernels, elementwise
 from ....models.cost.beside import Extra, dropout, loss, masked_softmax, summed_gradients
+from ....models.cost.projections import joint_kernels
 from ....models.layout.targets.degrees import Flags
 from ....models.machine.machine import Machine
 from ....models.program.graph import Graph, Role
@@ -27,6 +28,7 @@ from ....models.program.operators import NodeKind, Operator
 from ....models.sources.frameworks.placements import shares
 from ....models.sources.frameworks.roles import Roles, of_zoo, roles
 from ....models.sources.training import TrainingStep
+from ....models.sources.training.recompute import PREFIX
 from ....models.text import InputError
 
 FIRST, LAST, ONCE, NEVER = "first", "last", "once", "never"
@@ -47,8 +49,9 @@ class Meeting:
 
 @dataclass
 class Pass:
-    """Of one part in one pass: seconds of products and of all kernels, how many these are, and its meetings; `pairs`:
-    seconds of attention; `keys`: bytes of keys and values that context parallel devices hand on.
+    """Of one part in one pass: seconds of products and of all kernels, how many these are (`again` of them of the
+    forward pass once more), and its meetings; `pairs`: seconds of attention; `keys`: bytes of keys and values that
+    context parallel devices hand on.
     """
 
     seconds: Fraction = Fraction(0)
@@ -57,6 +60,7 @@ class Pass:
     meetings: list[Meeting] = field(default_factory=list)
     pairs: Fraction = Fraction(0)
     keys: int = 0
+    again: int = 0
 
 
 @dataclass
@@ -65,7 +69,8 @@ class Part:
     here as they are stored, as they are used, of their gradients and of their moments; `rows`: bytes that cross to the
     experts of other devices in one pass; `work`: of products and attention of the whole micro-batch, forward;
     `least`: seconds that no completion is below in the plan's model, for its operators alone; `largest`: bytes of the
-    largest result that comes and goes; `summed`: seconds in which a micro-batch adds its gradients to those before.
+    largest result that comes and goes; `summed`: seconds in which a micro-batch adds its gradients to those before;
+    `learnt`: weights here that are trained.
     """
 
     passes: dict[str, Pass] = field(default_factory=lambda: {p: Pass() for p in "FBU"})
@@ -79,6 +84,7 @@ class Part:
     least: Fraction = Fraction(0)
     largest: int = 0
     summed: Fraction = Fraction(0)
+    learnt: int = 0
 
 
 @dataclass(frozen=True)
@@ -137,7 +143,7 @@ def stage_work(
         for kind in "FBU":
             here = [op for op in graph.operators if where[op.name] == name and passes[op.name] == kind]
             running = [op for op in here if op.name not in free]
-            _price(part.passes[kind], device, running)
+            _price(part.passes[kind], device, running, kernels.joined)
             if kind != "U" and name not in (ONCE, NEVER):
                 part.least += _least(device, running, kind, batch // micro_batch * flags.tp * flags.cp)
             if kind == "F":
@@ -148,7 +154,7 @@ def stage_work(
     _hold(parts, step, device, where, passes, _layer_of(named))
     if kernels.sums and not frozen:
         for part in parts.values():
-            part.summed = Fraction(summed_gradients(part.gradients // 4)) / machine.device.bandwidth
+            part.summed = Fraction(summed_gradients(part.learnt)) / device.stream
     if flags.cp > 1:
         for op in graph.operators:
             if op.kind is NodeKind.ATTENTION and op.name not in free:
@@ -288,7 +294,7 @@ def _run_beside(
             extra += dropout(elements, fused=True)
         if kernels.dropout and ends and op is ends[-1]:
             extra += dropout(elements, fused=False)
-        found, bandwidth = parts[where[op.name]].passes, device.machine.device.bandwidth
+        found, bandwidth = parts[where[op.name]].passes, device.stream
         found[kind].seconds += extra.forward / bandwidth
         found[kind].kernels += extra.forward_kernels
         if kind == "F":
@@ -303,10 +309,12 @@ def _adds_to_stream(op: Operator, graph: Graph, known: Mapping[str, Mapping[str,
     return all(graph.tensor(a.tensor).shape == graph.tensor(op.output.tensor).shape for a in op.inputs)
 
 
-def _price(found: Pass, device: Device, operators: list[Operator]) -> None:
-    for kernel in device.kernels(operators):
+def _price(found: Pass, device: Device, operators: list[Operator], together: bool) -> None:
+    kernels = device.kernels(operators)
+    for kernel in joint_kernels(device, kernels) if together else kernels:
         found.seconds += kernel.seconds
         found.kernels += 1
+        found.again += kernel.operators[0].startswith(PREFIX)
         op = device.graph.operator(kernel.operators[0])
         if op.kind in _WORKING:
             found.products += kernel.seconds
@@ -406,6 +414,7 @@ def _hold(
             if tensor.name in gradient_of:
                 width = graph.tensor(gradient_of[tensor.name]).element_bytes
                 part.gradients += size * width // tensor.element_bytes
+                part.learnt += size // tensor.element_bytes
         else:
             part.moments += size
 
@@ -425,5 +434,5 @@ def _exchange(
             part = parts[where[op.name]]
             part.rows += ceil(size * device.heaviest(op)) if flags.ep > 1 else 0
             for kind in "FB":
-                part.passes[kind].seconds += 8 * size / device.machine.device.bandwidth
+                part.passes[kind].seconds += 8 * size / device.stream
                 part.passes[kind].kernels += 4

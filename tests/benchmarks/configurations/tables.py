@@ -21,6 +21,9 @@ UNFUSED = Kernels(dropout=True, softmax=True, loss="vocabulary")
 """Megatron of 2021 and 2022: dropout of 0.1 twice a layer and in attention (its defaults), its own softmax and loss."""
 DEEPSPEED = replace(UNFUSED, sums=True)
 """The same under DeepSpeed, which leaves gradients to autograd."""
+NARROW = "bf16-master:reduce=bfloat16"
+"""Copies reduce gradients in 16 bits: DeepSpeed does where training is (`communication_data_type`, deepspeed/runtime/engine.py), and
+LLM Foundry where FSDP's mixed precision is PURE (the default of scripts/train/benchmarking/submit_benchmarks.py)."""
 
 
 def everything(folder: Path) -> Read:
@@ -69,6 +72,7 @@ def vtrain(r: Row, family: str) -> Published:
         again=float(family.endswith("multi")),
         attention="matrices",
         kernels=DEEPSPEED,
+        precision=NARROW,
         hidden=NOTHING,
         group=(family, hidden, heads, layers, seq, batch, gpus),
     )
@@ -165,6 +169,7 @@ def llmfoundry(r: Row) -> Published:
         micro_batches(whole(r, "global_batch", 0), gpus, each),
         again=float(r["recompute"] == "True"),
         kernels=Kernels(chains=False, eight="fp8" in r["precision"], attention="triton", loss="fused"),
+        precision=NARROW,
         hidden=MEGATRON,
     )
 
