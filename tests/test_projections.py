@@ -7,7 +7,8 @@ from functools import cache
 
 import pytest
 
-from shardproof.models.cost.alone import EAGER, Device, Kernel, Kernels
+from shardproof.models.cost.alone import Device, Kernel
+from shardproof.models.cost.kernels import EAGER, Kernels
 from shardproof.models.cost.projections import joint_kernels
 from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.machine.machine import load_machine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -10,9 +11,11 @@ from statistics import median
 
 from shardproof.formal.plans.pipelines.composed import StepShape, compose_step
 from shardproof.formal.plans.pipelines.stage_work import StageWork, stage_work
-from shardproof.models.cost.alone import STREAM, Device, Kernels
+from shardproof.models.cost.alone import Device
+from shardproof.models.cost.kernels import STREAM, Kernels
 from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.machine.machine import load_machine
+from shardproof.models.sources.frameworks.placements import shares
 from shardproof.models.sources.load import with_attention
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
@@ -108,3 +111,56 @@ def test_a_pass_that_the_host_delays_does_not_borrow_from_the_other() -> None:
     steps = [compose_step(work(), box, flags, StepShape(1, 1, host=h)) for h in (Fraction(0), host)]
     grown = steps[1].parts["launches"] - steps[0].parts.get("launches", Fraction(0))
     assert grown >= host * half - forward.seconds
+
+
+def experts(kernels: Kernels, ep: int = 2) -> StageWork:
+    model = build("mixtral-8x7b", layers=1, batch=4 * ep, sequence=1024, capacity_percent=0)
+    made = build_step(with_attention(model, "fused"), "adam", precision="bf16-master")
+    return stage_work(made, load_machine("dgx-h100:1x8"), Flags("Megatron", ep=ep), 4, kernels)
+
+
+def test_products_of_experts_apart_are_as_many_products() -> None:
+    model = build("mixtral-8x7b", layers=1, batch=8, sequence=128, capacity_percent=0)
+    op = model.operator("layer0.ffn.gate")
+    times = dict[int, list[Fraction]]()
+    for ep in (2, 8):
+        ways = shares(Flags("Megatron", ep=ep), model, ep)
+        devices = [Device(model, load_machine("dgx-h100"), ways, Kernels(experts=e)) for e in ("grouped", "apart")]
+        times[ep] = [d.planned_time(op) for d in devices]
+    each = devices[0].product_seconds(op, (8 * 128 * 2 // 8, 14336, 4096), 0)
+    assert each is not None and times[2][1] == 4 * each * devices[0].steady > times[2][0]  # four experts a device
+    assert times[8][0] == times[8][1]  # one
+
+
+def test_gates_inside_a_kernel_of_experts_are_not_run_nor_cast() -> None:
+    one, other = (experts(Kernels(eight=True, experts=e)) for e in ("grouped", "fused"))
+    for kind, maps in (("F", 1), ("B", 1)):
+        before, after = (w.parts["layer0"].passes[kind] for w in (one, other))
+        assert before.seconds > after.seconds and before.products == after.products
+        assert before.kernels - after.kernels > maps  # the gate, and casts of what it leaves
+    plain, inside = (experts(Kernels(experts=e)).parts["layer0"].passes for e in ("grouped", "fused"))
+    assert [plain[k].kernels - inside[k].kernels for k in "FB"] == [1, 1]
+    dense = work()
+    assert dense.parts["layer0"].passes["F"].seconds == narrower().parts["layer0"].passes["F"].seconds
+
+
+def narrower() -> StageWork:
+    model = with_attention(build("llama", layers=1, batch=1, sequence=512, width=512, hidden=1024), "fused")
+    made = build_step(model, "adam", precision="bf16-master")
+    return stage_work(made, load_machine("dgx-h100:1x8"), Flags("Megatron"), 1, Kernels(experts="fused"))
+
+
+def test_releases_say_how_experts_run() -> None:
+    sys.path.insert(0, str(Path(__file__).parent / "benchmarks"))
+    from configurations.tables import experts_of
+
+    said = {
+        ("25.11", "Qwen3_30B_a3B", "FP8-MX"): "apart",
+        ("26.04.01", "GPT OSS 120B", "BF16"): "apart",
+        ("26.06", "GPT OSS 120B", "MXFP8"): "fused",
+        ("26.06.01", "GPT OSS 120B", "MXFP8"): "apart",
+        ("26.06.01", "Qwen3_30B_a3B", "MXFP8"): "fused",
+        ("26.08", "Qwen3_30B_a3B", "BF16"): "grouped",
+    }
+    for (release, model, precision), how in said.items():
+        assert experts_of({"release": release, "model": model, "precision": precision}) == how

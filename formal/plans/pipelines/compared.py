@@ -19,7 +19,7 @@ from fractions import Fraction
 from math import log
 from typing import Final
 
-from ....models.cost.alone import FUSED, Kernels
+from ....models.cost.kernels import FUSED, Kernels
 from ....models.layout.targets.degrees import Flags
 from .composed import Composed
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ....models.cost.alone import Kernels
+from ....models.cost.kernels import Kernels
 from ....models.machine.machine import Machine
 from ....models.machine.parts import MachineError
 from ....models.pipelines.micro import batch_of
@@ -83,9 +83,10 @@ def kernels_of(settings: Settings) -> Kernels:
                 softmax="--no-masked-softmax-fusion" not in said,
                 loss="one" if "--cross-entropy-loss-fusion" in said else "vocabulary",
                 sums="--no-gradient-accumulation-fusion" in said,
+                experts="apart",
             )
         case "NeMo":
-            return Kernels(softmax=True)
+            return Kernels(softmax=True, experts="apart")
         case "MaxText":
             return Kernels()
         case "nanotron":

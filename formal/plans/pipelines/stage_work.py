@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import ceil, prod
+from math import prod
 from typing import Final
 
-from ....models.cost.alone import FUSED, Device, Kernels, elementwise
+from ....models.cost.alone import Device, elementwise
 from ....models.cost.beside import Extra, dropout, loss, masked_softmax, summed_gradients
+from ....models.cost.kernels import FUSED, Kernels
 from ....models.cost.projections import joint_kernels
 from ....models.layout.targets.degrees import Flags
 from ....models.machine.machine import Machine
@@ -30,6 +31,7 @@ from ....models.sources.frameworks.roles import Roles, of_zoo, roles
 from ....models.sources.training import TrainingStep
 from ....models.sources.training.recompute import PREFIX
 from ....models.text import InputError
+from .expert_rows import SORTED, SORTS, gates, rows_exchanged, times_sent
 
 FIRST, LAST, ONCE, NEVER = "first", "last", "once", "never"
 _TENSOR: Final = frozenset("hkgfv")
@@ -139,16 +141,17 @@ def stage_work(
     passes = {op.name: p for op, (p, _) in zip(graph.operators, step.passes, strict=True)}
     trained = {gradient: weight for weight, gradient in step.trained}
     free = {op.name for op in graph.operators if _is_free(op, graph, frozen, trained, where)}
+    inside = gates(graph) if kernels.experts == "fused" else frozenset[str]()
     for name, part in parts.items():
         for kind in "FBU":
             here = [op for op in graph.operators if where[op.name] == name and passes[op.name] == kind]
             running = [op for op in here if op.name not in free]
-            _price(part.passes[kind], device, running, kernels.joined)
+            _price(part.passes[kind], device, [op for op in running if op.name not in inside], kernels.joined)
             if kind != "U" and name not in (ONCE, NEVER):
                 part.least += _least(device, running, kind, batch // micro_batch * flags.tp * flags.cp)
             if kind == "F":
                 part.work = sum(graph.work(op) for op in here if op.kind in _WORKING) * micro_batch // batch
-    _cast(parts, device, where, passes)
+    _cast(parts, device, where, passes, inside)
     _run_beside(parts, device, where, passes, known, kernels)
     _meet(parts, device, where, passes, (flags, known), free)
     _hold(parts, step, device, where, passes, _layer_of(named))
@@ -248,8 +251,16 @@ def _is_narrow(op: Operator, graph: Graph, where: Mapping[str, str]) -> bool:
     return product and halves and inside and ".scores" not in op.name and ".context" not in op.name
 
 
-def _cast(parts: Mapping[str, Part], device: Device, where: Mapping[str, str], passes: Mapping[str, str]) -> None:
-    """Fill in the casts of operands that float8 products read: everything once but weights, cast once a step."""
+def _cast(
+    parts: Mapping[str, Part],
+    device: Device,
+    where: Mapping[str, str],
+    passes: Mapping[str, str],
+    inside: frozenset[str],
+) -> None:
+    """Fill in the casts of operands that float8 products read: everything once but weights, cast once a step, and but
+    what the kernel before casts itself (`inside`).
+    """
     written, done = device.graph.writer(), set[str]()
     for op in device.graph.operators:
         if op.name not in device.eight:
@@ -257,7 +268,8 @@ def _cast(parts: Mapping[str, Part], device: Device, where: Mapping[str, str], p
         found = parts[where[op.name]].passes[passes[op.name]]
         for position, a in enumerate(op.inputs):
             i = written.get(a.tensor)
-            if a.tensor in done or i is None or where[device.graph.operators[i].name] in (ONCE, NEVER):
+            source = None if i is None else device.graph.operators[i].name
+            if a.tensor in done or source is None or source in inside or where[source] in (ONCE, NEVER):
                 continue
             if device.graph.tensor(a.tensor).dtype == "bfloat16":
                 done.add(a.tensor)
@@ -354,7 +366,7 @@ def _meet(
         for tensor in open_inputs:
             opened.discard(tensor)
             source = graph.operators[written[tensor]]
-            size = device.bytes_of(source) * _times_sent(source, device)
+            size = device.bytes_of(source) * times_sent(source, device)
             rows = along(op, "s") if along(op, "s") > 1 else along(op, "t")
             scattered = rows > flags.cp
             leaves = parts[where[source.name]].passes[passes[source.name]]
@@ -371,13 +383,8 @@ def _meet(
             source = graph.operators[i]
             if along(source, "s") > flags.cp and not elementwise(op):
                 done.add((a.tensor, passes[op.name]))
-                size = device.read_by(op, position) * _times_sent(op, device)
+                size = device.read_by(op, position) * times_sent(op, device)
                 found.meetings.append(Meeting("all_gather", size, op.kind is NodeKind.GROUPED))
-
-
-def _times_sent(op: Operator, device: Device) -> int:
-    """How many rows of experts a token is: they are gathered and scattered each on its own."""
-    return device.share(op).get("j", 1) if op.kind is NodeKind.GROUPED else 1
 
 
 def _hold(
@@ -422,17 +429,11 @@ def _hold(
 def _exchange(
     parts: Mapping[str, Part], device: Device, where: Mapping[str, str], passes: Mapping[str, str], flags: Flags
 ) -> None:
-    """Fill in the rows that go to experts and come back, once each, and what sorts them: four kernels a pass that read
-    and write every row (by expert before they go and when they came, and back).
-    """
+    """Fill in the rows that go to experts and come back, once each, and what sorts them."""
     for op in device.graph.operators:
         if op.kind is NodeKind.GROUPED and passes[op.name] == "F" and op.name.endswith(".gate"):
-            share = device.share(op)
-            chosen = share.get("j", 1)
-            rows = share["b"] * share["s"] * chosen // (flags.tp if flags.sequence_parallel else 1)
-            size = rows * share["m"] * device.graph.tensor(op.inputs[0].tensor).element_bytes
-            part = parts[where[op.name]]
-            part.rows += ceil(size * device.heaviest(op)) if flags.ep > 1 else 0
+            part, (size, sent) = parts[where[op.name]], rows_exchanged(op, device, flags)
+            part.rows += sent
             for kind in "FB":
-                part.passes[kind].seconds += 8 * size / device.stream
-                part.passes[kind].kernels += 4
+                part.passes[kind].seconds += SORTED * size / device.stream
+                part.passes[kind].kernels += SORTS

@@ -15,8 +15,9 @@ our own GPUs), FlashAttention beside cuDNN's (`FLASH`, ours too) and in Triton (
 are no whole vectors (`UNALIGNED`, ours), float8 and Blackwell beside the H100 (`FLOAT8`, `ATTENTION`, `STEADY`, the machine files:
 products measured by stas00/ml-engineering), forms borrowed from the H100 where a device has no rows, maps that stream
 faster than products load (`STREAM`, ours).  That forward and backward take the host equally long is ours too (`tests/data/measured/host`).
-What software runs beside
-the operators (dropout, Megatron's masked softmax and loss, sums of gradients) is counted in bytes off its own code
+Experts have a
+product each until the release whose notes say that all are one kernel (`experts_of` in `configurations/tables.py`).  What software
+runs beside the operators (dropout, Megatron's masked softmax and loss, sums of gradients) is counted in bytes off its own code
 (`models/cost/beside.py`), and who runs which, and in how many bits it reduces gradients, is what the source says
 (`configurations/tables.py`).
 

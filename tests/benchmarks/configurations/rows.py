@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import Literal
 
-from shardproof.models.cost.alone import FUSED, Kernels
+from shardproof.models.cost.kernels import FUSED, Kernels
 from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.building.builder import Builder
