@@ -26,7 +26,7 @@ from shardproof.formal.plans.pipelines.compared import (
     error_bound_of_pair,
 )
 from shardproof.formal.plans.pipelines.composed import Composed
-from shardproof.models.cost.alone import Kernels
+from shardproof.models.cost.kernels import Kernels
 from shardproof.models.layout.targets.degrees import Flags
 
 HERE = Path(__file__).parent

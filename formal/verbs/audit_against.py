@@ -152,7 +152,7 @@ def _verdict_lines(job: Compares, names: list[str], found: Compared) -> list[str
     if not found.kinds:
         return ["undecided: the two are one configuration"]
     ways = ", ".join(kind.value for kind in found.kinds)
-    error = f"they differ in {ways}: such pairs are predicted within {bar} (99 of 100 published ones)"
+    error = f"they differ in {ways}: such pairs are predicted within {bar} (all published ones)"
     if found.kinds[0] not in BARS:
         error = f"they differ in {ways}, of which few pairs are published: the widest error counts, {bar}"
     if found.verdict is not Faster.UNDECIDED:

@@ -18,8 +18,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from math import prod
-from types import MappingProxyType
-from typing import Final, Literal
 
 import numpy as np
 
@@ -30,107 +28,24 @@ from ..machine.measured import ProductForm
 from ..machine.parts import DeviceClass, MachineError
 from ..program.graph import Graph
 from ..program.operators import NodeKind, Operator
-from .beside import Loss
 from .cost import FORMULAS, UNIT, Formula, operator_costs
 from .forms import OperandForm, OperatorForm, operator_forms
-from .products import product_times
-
-STEADY: Final[Mapping[str, Fraction]] = MappingProxyType(
-    {
-        "a100": Fraction(953, 1000),
-        "h100": Fraction(860, 1000),
-        "h200": Fraction(865, 1000),
-        "b200": Fraction(750, 1000),
-        "gb200": Fraction(750, 1000),
-    }
+from .kernels import (
+    ALIKE,
+    ATTENTION,
+    EAGER,
+    FLASH,
+    FLOAT8,
+    FUSED,
+    LIKE,
+    STEADY,
+    STREAM,
+    TRITON,
+    UNALIGNED,
+    WHOLE,
+    Kernels,
 )
-"""Device class -> rate of long products over what their measured form says, which was fitted on products of all
-lengths: a kernel of a millisecond ends before the clock falls to what the power allows, a step does not.  Medians of 13
-products of 1e13 operations and more (10 to 100 ms each) of ai-dynamo/aiconfigurator 095f58a, gemm, bf16, on A100 and
-H100, and of 3 of 3e12 and more, measured by us on an H200 (tests/data/measured/gpu/h200-products.csv).  A B200 sustains
-1.903 times what an H200 does (1,437.5 and 755.5 Tflop/s, means of 40 runs on eight GPUs each: stas00/ml-engineering,
-compute/accelerator/benchmarks), 1.903 x 865 / 2.196 of the form that it borrows; the GB200 is assumed to be alike.  All
-others are taken at their word."""
-
-EAGER: Final[Mapping[str, Fraction]] = MappingProxyType(
-    {"layer_norm": Fraction(686, 1000), "rms_norm": Fraction(762, 1000)}
-)
-"""Function -> the part of the memory's rate that PyTorch's own kernels of it reach, bf16, where nothing is fused:
-medians of results of 128 MiB and more, measured by us (tests/data/measured/gpu/h100-memory.csv)."""
-
-FLOAT8: Final[Mapping[str, Fraction]] = MappingProxyType(
-    {
-        "h100": Fraction("1402.6") / Fraction("794.5"),
-        "h200": Fraction(1335, 745),
-        "b200": Fraction("3432.5") / 1745,
-        "gb200": Fraction("3615.6") / 1822,
-    }
-)
-"""Device classes that multiply float8 -> its rate over bfloat16's: the fastest products of each that
-stas00/ml-engineering 7bc7c30 measured (compute/accelerator, Maximum Achievable Matmul FLOPS), on an H200 those that it
-sustains (compute/accelerator/benchmarks); twice by data sheets."""
-
-ATTENTION: Final[Mapping[str, Fraction]] = MappingProxyType(
-    {"b200": Fraction(188, 100), "gb200": Fraction(188, 100) * 1822 / 1745}
-)
-"""Device class -> rate of attention over the H100's: B200 over H200, forward and backward, 8,192 tokens, each with its
-newest kernel, stas00/ml-engineering 18fa017 (insights/when-to-upgrade-gpus); the GB200 is faster as its products are.
-What is left out is faster as its bf16 peak is."""
-
-ALIKE: Final = frozenset(FLOAT8) | {"a100"}
-"""Device classes that may borrow forms."""
-
-LIKE: Final = "dgx-h100"
-"""Whose forms of products and attention a class of `ALIKE` borrows where it has none, faster or slower as their bf16
-peaks are: an assumption, that it keeps the same share of its peak at every size."""
-
-FLASH: Final[Mapping[str, Fraction]] = MappingProxyType({"h100": Fraction(60, 100), "h200": Fraction(60, 100)})
-"""Device class -> rate of FlashAttention 2 over the measured form of attention, which is cuDNN's: medians of 248 passes
-measured by us (results/gpu.md, rows flash: 38 to 42 % of their time is missing in the form).  On an A100 the form is
-borrowed, and FlashAttention 2 at its word: its authors reach 73 and 63 % of the peak there, the form 72 and 60."""
-
-TRITON: Final[Mapping[str, Fraction]] = MappingProxyType(
-    {"attention": Fraction(10, 14), "attention_gradients": Fraction(1, 2)}
-)
-"""Function -> rate of FlashAttention written in Triton over FlashAttention 2: this is 1.3 to 1.5 times as fast forward
-and about twice backward.  Source: Dao, FlashAttention-2 (2023), sections 1 and 4.1."""
-
-Attention = Literal["cudnn", "flash", "triton"]
-"""Whose kernel attention runs by: cuDNN's, FlashAttention 2, FlashAttention in Triton."""
-
-
-UNALIGNED: Final[Mapping[str, Fraction]] = MappingProxyType(
-    {"a100": Fraction(108_400 * 10**9), "h100": Fraction(185_800 * 10**9), "h200": Fraction(176_200 * 10**9)}
-)
-"""Device class -> operations a second of a product of 16-bit operands one of which has rows of no whole 16 bytes: it
-cannot be loaded in vectors, and the library falls back to its oldest kernels.  512 x 30,522 x 1,024, measured by us:
-174.7 us on an H100, 184.0 us on an H200 (tests/data/measured/gpu), less a launch; 49 us if rows were whole.  The A100
-is an assumption, the H100's rate by processors and clock of the data sheets (108 x 1,410 MHz, 132 x 1,980 MHz), since
-those kernels are Ampere's.  Other classes are taken at their form's word."""
-
-WHOLE: Final = 16
-"""Bytes of a vector load; NVIDIA, Matrix Multiplication Background User's Guide, section 4.1."""
-
-
-@dataclass(frozen=True)
-class Kernels:
-    """Which kernels a framework runs.  `chains`: maps that follow each other are one; `eight`: products of layers in
-    float8; `attention`: whose kernel; `dropout`: there is some, as Megatron's defaults have it; `softmax`: Megatron's,
-    which masks; `loss`: how logits become one; `sums`: gradients of weights are added up by kernels of their own, as
-    autograd does, and not inside the product (`models.cost.beside`).
-    """
-
-    chains: bool = True
-    eight: bool = False
-    attention: Attention = "cudnn"
-    dropout: bool = False
-    softmax: bool = False
-    loss: Loss = "one"
-    sums: bool = False
-
-
-FUSED: Final = Kernels()
-"""What Megatron runs in 16 bits."""
+from .products import product_times, result_times
 
 Ways = Mapping[str, int]
 """Axis -> into how many parts it is cut; what is left out is whole."""
@@ -171,14 +86,17 @@ class Device:
         eight: Collection[str] = (),
     ) -> None:
         self.graph, self.ways, self.machine, self.eight = graph, ways, alone(machine), eight
-        self.chains, self.attention = kernels.chains, kernels.attention
+        self.chains, self.attention, self.flash = kernels.chains, kernels.attention, kernels.flash
+        self.experts = kernels.experts
         self._orders = axis_orders(graph)
+        self._fixed = _fixed(graph)
         self._forms = operator_forms(graph, self._orders)
         self._seconds: dict[tuple[OperatorForm, tuple[int, ...], bool, Fraction], tuple[Fraction, Fraction]] = {}
         own = self.machine.device
         device = with_forms(own)
         self.steady = STEADY.get(own.name, Fraction(1)) if device.products else Fraction(1)
         self.machine = replace(self.machine, device=device)
+        self.stream = device.bandwidth * STREAM.get(device.name, Fraction(1))
         if eight and device.name not in FLOAT8:
             raise MachineError(f"{machine.name}, [[device_class]] {device.name!r}", "multiplies no float8")
         narrow = FLOAT8.get(device.name, Fraction(1))
@@ -216,7 +134,9 @@ class Device:
             if self.attention != "cudnn" and op.kind is NodeKind.ATTENTION and by is Formula.ATTENTION:
                 rate = FLASH.get(self.machine.device.name, rate)
                 rate *= TRITON[op.function] if self.attention == "triton" else 1
-            if not self.chains:
+            if by is Formula.MEMORY and elementwise(op):
+                rate *= STREAM.get(self.machine.device.name, Fraction(1))
+            if not self.chains and not self.flash:
                 rate *= EAGER.get(op.function.removesuffix("_gradient"), Fraction(1))
             self._seconds[key] = time, time / rate
         return self._seconds[key]
@@ -243,10 +163,22 @@ class Device:
             return Fraction(0)
         here = share[op.rows]
         each = max(1, prod(n for a, n in share.items() if a in along) // here)
-        sizes = (here, *wide, each) if op.rows in op.output.axes else (here, each, *wide)
+        at_once, times = (1, here) if self.experts == "apart" else (here, 1)
+        sizes = (at_once, *wide, each) if op.rows in op.output.axes else (at_once, each, *wide)
         box = np.array([sizes], dtype=np.int64)
         none = np.zeros(1, dtype=np.int64)
-        return int(product_times(form, box, none, device.peak(form.dtype), UNIT)[0]) * UNIT
+        return times * int(product_times(form, box, none, device.peak(form.dtype), UNIT)[0]) * UNIT
+
+    def product_seconds(self, op: Operator, sizes: tuple[int, int, int], moved: int) -> Fraction | None:
+        """Of a product of m x k and k x n of the types of `op`, `sizes` (m, n, k); None without a form of products."""
+        device = (self._fast if op.name in self.eight else self.machine).device
+        form = device.product(self.graph.computed_in(op))
+        if form is None:
+            return None
+        box, none = np.array([(1, *sizes)], dtype=np.int64), np.zeros(1, dtype=np.int64)
+        works = int(product_times(form, box, none, device.peak(form.dtype), UNIT)[0])
+        waits = int(result_times(form, box, np.array([moved]), device.bandwidth, UNIT)[0])
+        return works * UNIT / self.steady if works >= waits else waits * UNIT
 
     def heaviest(self, op: Operator) -> Fraction:
         """Points of the part of the groups that has most, over those of an even part; 1 where none were counted."""
@@ -279,7 +211,7 @@ class Device:
 
     def cast_seconds(self, size: int) -> Fraction:
         """A 16-bit operand of `size` bytes cast to float8, as it is and transposed."""
-        return Fraction(2 * size) / self.machine.device.bandwidth + self.machine.device.launch
+        return Fraction(2 * size) / self.stream + self.machine.device.launch
 
     def bytes_of(self, op: Operator) -> int:
         """Bytes of the share of the result that is here."""
@@ -307,11 +239,13 @@ class Device:
 
     def kernels(self, operators: Sequence[Operator]) -> list[Kernel]:
         """The operators (of one pass, in graph order), with chains of maps put together where there are any."""
-        if not self.chains:
-            return [Kernel(self.seconds(op), (op.name,)) for op in operators]
+        together: list[list[Operator]] = []
+        for chain in self._chains(operators) if self.chains or self.flash else [[op] for op in operators]:
+            whole = self.chains or any(a.tensor in self._fixed for op in chain for a in op.inputs)
+            together += [chain] if whole else [[op] for op in chain]
         return [
             Kernel(self.seconds(chain[0]) if len(chain) == 1 else self._of_chain(chain), tuple(o.name for o in chain))
-            for chain in self._chains(operators)
+            for chain in together
         ]
 
     def _chains(self, operators: Sequence[Operator]) -> list[list[Operator]]:
@@ -358,7 +292,16 @@ class Device:
         device = self.machine.device
         moved += sum(read.values())
         work = sum(self.flops(op) for op in chain)
-        return max(Fraction(work) / device.peak("float32"), Fraction(moved) / device.bandwidth) + device.launch
+        return max(Fraction(work) / device.peak("float32"), Fraction(moved) / self.stream) + device.launch
+
+
+def _fixed(graph: Graph) -> frozenset[str]:
+    """What is computed of nothing that a step is given: masks, tables of positions."""
+    found = set[str]()
+    for op in graph.operators:
+        if all(a.tensor in found for a in op.inputs):
+            found.add(op.output.tensor)
+    return frozenset(found)
 
 
 def _of_local_groups(form: OperatorForm, ways: int) -> OperatorForm:

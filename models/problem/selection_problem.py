@@ -314,8 +314,10 @@ class SelectionProblem:
             self.limit is None or self.peak_of(x)[0] <= self.limit
         )
 
-    def sha256(self) -> str:
-        """Identity of the problem: hash over canonical content (names, numbers, structure)."""
+    def sha256(self, known: dict[int, bytes] | None = None) -> str:
+        """Identity of the problem: hash over canonical content (names, numbers, structure).  `known`: digests of arrays
+        by `id`, kept by whoever keeps the arrays of several problems.
+        """
         h = hashlib.sha256()
         head = {
             "name": self.name,
@@ -330,7 +332,7 @@ class SelectionProblem:
             "usages": [[u.vertex, u.start, u.end, u.name] for u in self.usages],
         }
         h.update(json.dumps(head, sort_keys=True, separators=(",", ":")).encode())
-        digests: dict[int, bytes] = {}  # arrays are shared by reference: hash each once
+        digests = {} if known is None else known  # arrays are shared by reference: hash each once
 
         def add(a: Ints) -> None:
             if id(a) not in digests:

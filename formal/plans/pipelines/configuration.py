@@ -9,7 +9,9 @@ What the settings hide behind work is what these frameworks do with the words th
 What they run beside the operators (`models.cost.beside`) follows the same words: Megatron its softmax and its loss in
 kernels of their own unless `--no-masked-softmax-fusion` and `--cross-entropy-loss-fusion` say otherwise, and sums of
 gradients inside the product unless `--no-gradient-accumulation-fusion`; NeMo's recipes fuse the loss, XLA fuses what
-MaxText has; the others leave loss and sums to PyTorch, nanotron has Megatron's loss.  Dropout is that of the model.
+MaxText has; the others leave loss and sums to PyTorch.  nanotron has Megatron's loss, attention, norms and rotary
+embeddings of flash-attn, and one product for query, key and value and one for both halves of a gate
+(huggingface/nanotron 03b83fc, src/nanotron/models/llama.py).  Dropout is that of the model.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ....models.cost.alone import Kernels
+from ....models.cost.kernels import Kernels
 from ....models.machine.machine import Machine
 from ....models.machine.parts import MachineError
 from ....models.pipelines.micro import batch_of
@@ -81,13 +83,14 @@ def kernels_of(settings: Settings) -> Kernels:
                 softmax="--no-masked-softmax-fusion" not in said,
                 loss="one" if "--cross-entropy-loss-fusion" in said else "vocabulary",
                 sums="--no-gradient-accumulation-fusion" in said,
+                experts="apart",
             )
         case "NeMo":
-            return Kernels(softmax=True)
+            return Kernels(softmax=True, experts="apart")
         case "MaxText":
             return Kernels()
         case "nanotron":
-            return Kernels(chains=False, loss="vocabulary", sums=True)
+            return Kernels(chains=False, attention="flash", loss="vocabulary", sums=True, flash=True, joined=True)
         case _:
             compiled = "compile" in " ".join(said)
             return Kernels(chains=compiled, loss="one" if compiled else "float32", sums=True)

@@ -67,6 +67,7 @@ class Menus:
         self.known: dict[object, list[Row]] = {}
         self.options: dict[int, list[Option]] = {}
         self.parts: list[Part] = []
+        self.names: list[str] = []
         self.shared: set[int] = set()
 
     def prepare(self) -> bool:
@@ -75,6 +76,8 @@ class Menus:
         self.parts = [self.pieces.stage(u, u + 1, self.times, 1, self.layouts, self.chain(u)) for u in range(units)]
         count = Counter(v for part in self.parts for v in part.vertices)
         self.shared = {v for v, n in count.items() if n > 1} - {self.pieces.planning.copies[t] for t in self.layouts}
+        digests = dict[int, bytes]()  # units share their tables, of which there may be gigabytes
+        self.names = [part.problem.sha256(digests) for part in self.parts]
         return self._add(PRICES[:1], 0.0)
 
     def chain(self, unit: int) -> Chain | None:
@@ -98,7 +101,7 @@ class Menus:
         fixed, kept = self._bytes(u, part)
         held = {k: self.settled[v] for k, v in enumerate(part.vertices) if v in self.settled}
         marks = tuple((k, fixed[k].tobytes(), kept[k].tobytes()) for k in sorted(fixed))
-        same = part.problem.sha256(), marks, tuple(sorted(held.items()))
+        same = self.names[u], marks, tuple(sorted(held.items()))
         rows = self.known.setdefault(same, [])
         for price in prices:
             if (same, price) in self.known:

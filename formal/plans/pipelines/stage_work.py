@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import ceil, prod
+from math import prod
 from typing import Final
 
-from ....models.cost.alone import FUSED, Device, Kernels, elementwise
+from ....models.cost.alone import Device, elementwise
 from ....models.cost.beside import Extra, dropout, loss, masked_softmax, summed_gradients
+from ....models.cost.kernels import FUSED, Kernels
+from ....models.cost.projections import joint_kernels
 from ....models.layout.targets.degrees import Flags
 from ....models.machine.machine import Machine
 from ....models.program.graph import Graph, Role
@@ -27,7 +29,9 @@ from ....models.program.operators import NodeKind, Operator
 from ....models.sources.frameworks.placements import shares
 from ....models.sources.frameworks.roles import Roles, of_zoo, roles
 from ....models.sources.training import TrainingStep
+from ....models.sources.training.recompute import PREFIX
 from ....models.text import InputError
+from .expert_rows import SORTED, SORTS, gates, rows_exchanged, times_sent
 
 FIRST, LAST, ONCE, NEVER = "first", "last", "once", "never"
 _TENSOR: Final = frozenset("hkgfv")
@@ -47,8 +51,9 @@ class Meeting:
 
 @dataclass
 class Pass:
-    """Of one part in one pass: seconds of products and of all kernels, how many these are, and its meetings; `pairs`:
-    seconds of attention; `keys`: bytes of keys and values that context parallel devices hand on.
+    """Of one part in one pass: seconds of products and of all kernels, how many these are (`again` of them of the
+    forward pass once more), and its meetings; `pairs`: seconds of attention; `keys`: bytes of keys and values that
+    context parallel devices hand on.
     """
 
     seconds: Fraction = Fraction(0)
@@ -57,6 +62,7 @@ class Pass:
     meetings: list[Meeting] = field(default_factory=list)
     pairs: Fraction = Fraction(0)
     keys: int = 0
+    again: int = 0
 
 
 @dataclass
@@ -65,7 +71,8 @@ class Part:
     here as they are stored, as they are used, of their gradients and of their moments; `rows`: bytes that cross to the
     experts of other devices in one pass; `work`: of products and attention of the whole micro-batch, forward;
     `least`: seconds that no completion is below in the plan's model, for its operators alone; `largest`: bytes of the
-    largest result that comes and goes; `summed`: seconds in which a micro-batch adds its gradients to those before.
+    largest result that comes and goes; `summed`: seconds in which a micro-batch adds its gradients to those before;
+    `learnt`: weights here that are trained.
     """
 
     passes: dict[str, Pass] = field(default_factory=lambda: {p: Pass() for p in "FBU"})
@@ -79,6 +86,7 @@ class Part:
     least: Fraction = Fraction(0)
     largest: int = 0
     summed: Fraction = Fraction(0)
+    learnt: int = 0
 
 
 @dataclass(frozen=True)
@@ -133,22 +141,23 @@ def stage_work(
     passes = {op.name: p for op, (p, _) in zip(graph.operators, step.passes, strict=True)}
     trained = {gradient: weight for weight, gradient in step.trained}
     free = {op.name for op in graph.operators if _is_free(op, graph, frozen, trained, where)}
+    inside = gates(graph) if kernels.experts == "fused" else frozenset[str]()
     for name, part in parts.items():
         for kind in "FBU":
             here = [op for op in graph.operators if where[op.name] == name and passes[op.name] == kind]
             running = [op for op in here if op.name not in free]
-            _price(part.passes[kind], device, running)
+            _price(part.passes[kind], device, [op for op in running if op.name not in inside], kernels.joined)
             if kind != "U" and name not in (ONCE, NEVER):
                 part.least += _least(device, running, kind, batch // micro_batch * flags.tp * flags.cp)
             if kind == "F":
                 part.work = sum(graph.work(op) for op in here if op.kind in _WORKING) * micro_batch // batch
-    _cast(parts, device, where, passes)
+    _cast(parts, device, where, passes, inside)
     _run_beside(parts, device, where, passes, known, kernels)
     _meet(parts, device, where, passes, (flags, known), free)
     _hold(parts, step, device, where, passes, _layer_of(named))
     if kernels.sums and not frozen:
         for part in parts.values():
-            part.summed = Fraction(summed_gradients(part.gradients // 4)) / machine.device.bandwidth
+            part.summed = Fraction(summed_gradients(part.learnt)) / device.stream
     if flags.cp > 1:
         for op in graph.operators:
             if op.kind is NodeKind.ATTENTION and op.name not in free:
@@ -242,8 +251,16 @@ def _is_narrow(op: Operator, graph: Graph, where: Mapping[str, str]) -> bool:
     return product and halves and inside and ".scores" not in op.name and ".context" not in op.name
 
 
-def _cast(parts: Mapping[str, Part], device: Device, where: Mapping[str, str], passes: Mapping[str, str]) -> None:
-    """Fill in the casts of operands that float8 products read: everything once but weights, cast once a step."""
+def _cast(
+    parts: Mapping[str, Part],
+    device: Device,
+    where: Mapping[str, str],
+    passes: Mapping[str, str],
+    inside: frozenset[str],
+) -> None:
+    """Fill in the casts of operands that float8 products read: everything once but weights, cast once a step, and but
+    what the kernel before casts itself (`inside`).
+    """
     written, done = device.graph.writer(), set[str]()
     for op in device.graph.operators:
         if op.name not in device.eight:
@@ -251,7 +268,8 @@ def _cast(parts: Mapping[str, Part], device: Device, where: Mapping[str, str], p
         found = parts[where[op.name]].passes[passes[op.name]]
         for position, a in enumerate(op.inputs):
             i = written.get(a.tensor)
-            if a.tensor in done or i is None or where[device.graph.operators[i].name] in (ONCE, NEVER):
+            source = None if i is None else device.graph.operators[i].name
+            if a.tensor in done or source is None or source in inside or where[source] in (ONCE, NEVER):
                 continue
             if device.graph.tensor(a.tensor).dtype == "bfloat16":
                 done.add(a.tensor)
@@ -288,7 +306,7 @@ def _run_beside(
             extra += dropout(elements, fused=True)
         if kernels.dropout and ends and op is ends[-1]:
             extra += dropout(elements, fused=False)
-        found, bandwidth = parts[where[op.name]].passes, device.machine.device.bandwidth
+        found, bandwidth = parts[where[op.name]].passes, device.stream
         found[kind].seconds += extra.forward / bandwidth
         found[kind].kernels += extra.forward_kernels
         if kind == "F":
@@ -303,10 +321,12 @@ def _adds_to_stream(op: Operator, graph: Graph, known: Mapping[str, Mapping[str,
     return all(graph.tensor(a.tensor).shape == graph.tensor(op.output.tensor).shape for a in op.inputs)
 
 
-def _price(found: Pass, device: Device, operators: list[Operator]) -> None:
-    for kernel in device.kernels(operators):
+def _price(found: Pass, device: Device, operators: list[Operator], together: bool) -> None:
+    kernels = device.kernels(operators)
+    for kernel in joint_kernels(device, kernels) if together else kernels:
         found.seconds += kernel.seconds
         found.kernels += 1
+        found.again += kernel.operators[0].startswith(PREFIX)
         op = device.graph.operator(kernel.operators[0])
         if op.kind in _WORKING:
             found.products += kernel.seconds
@@ -346,7 +366,7 @@ def _meet(
         for tensor in open_inputs:
             opened.discard(tensor)
             source = graph.operators[written[tensor]]
-            size = device.bytes_of(source) * _times_sent(source, device)
+            size = device.bytes_of(source) * times_sent(source, device)
             rows = along(op, "s") if along(op, "s") > 1 else along(op, "t")
             scattered = rows > flags.cp
             leaves = parts[where[source.name]].passes[passes[source.name]]
@@ -363,13 +383,8 @@ def _meet(
             source = graph.operators[i]
             if along(source, "s") > flags.cp and not elementwise(op):
                 done.add((a.tensor, passes[op.name]))
-                size = device.read_by(op, position) * _times_sent(op, device)
+                size = device.read_by(op, position) * times_sent(op, device)
                 found.meetings.append(Meeting("all_gather", size, op.kind is NodeKind.GROUPED))
-
-
-def _times_sent(op: Operator, device: Device) -> int:
-    """How many rows of experts a token is: they are gathered and scattered each on its own."""
-    return device.share(op).get("j", 1) if op.kind is NodeKind.GROUPED else 1
 
 
 def _hold(
@@ -406,6 +421,7 @@ def _hold(
             if tensor.name in gradient_of:
                 width = graph.tensor(gradient_of[tensor.name]).element_bytes
                 part.gradients += size * width // tensor.element_bytes
+                part.learnt += size // tensor.element_bytes
         else:
             part.moments += size
 
@@ -413,17 +429,11 @@ def _hold(
 def _exchange(
     parts: Mapping[str, Part], device: Device, where: Mapping[str, str], passes: Mapping[str, str], flags: Flags
 ) -> None:
-    """Fill in the rows that go to experts and come back, once each, and what sorts them: four kernels a pass that read
-    and write every row (by expert before they go and when they came, and back).
-    """
+    """Fill in the rows that go to experts and come back, once each, and what sorts them."""
     for op in device.graph.operators:
         if op.kind is NodeKind.GROUPED and passes[op.name] == "F" and op.name.endswith(".gate"):
-            share = device.share(op)
-            chosen = share.get("j", 1)
-            rows = share["b"] * share["s"] * chosen // (flags.tp if flags.sequence_parallel else 1)
-            size = rows * share["m"] * device.graph.tensor(op.inputs[0].tensor).element_bytes
-            part = parts[where[op.name]]
-            part.rows += ceil(size * device.heaviest(op)) if flags.ep > 1 else 0
+            part, (size, sent) = parts[where[op.name]], rows_exchanged(op, device, flags)
+            part.rows += sent
             for kind in "FB":
-                part.passes[kind].seconds += 8 * size / device.machine.device.bandwidth
-                part.passes[kind].kernels += 4
+                part.passes[kind].seconds += SORTED * size / device.stream
+                part.passes[kind].kernels += SORTS

@@ -13,12 +13,18 @@ ABOUT = """One layer of each kind is priced operator by operator on the machine 
 has not comes from other measurements: the clock under load (`STEADY`, long products of the gemm table), PyTorch's norms (`EAGER`,
 our own GPUs), FlashAttention beside cuDNN's (`FLASH`, ours too) and in Triton (`TRITON`, its author's paper), products whose rows
 are no whole vectors (`UNALIGNED`, ours), float8 and Blackwell beside the H100 (`FLOAT8`, `ATTENTION`, `STEADY`, the machine files:
-products measured by stas00/ml-engineering), forms borrowed from the H100 where a device has no rows.  What software runs beside
-the operators (dropout, Megatron's masked softmax and loss, sums of gradients) is counted in bytes off its own code
-(`models/cost/beside.py`), and who runs which is what the source says (`configurations/tables.py`).
+products measured by stas00/ml-engineering), forms borrowed from the H100 where a device has no rows, maps that stream
+faster than products load (`STREAM`, ours).  That forward and backward take the host equally long is ours too (`tests/data/measured/host`).
+Experts have a product each until the release whose notes say that all are one kernel (`experts_of` in `configurations/tables.py`).
+What software runs beside the operators (dropout, Megatron's masked softmax and loss, sums of gradients) is counted in bytes off its
+own code (`models/cost/beside.py`), and who runs which, and in how many bits it reduces gradients, is what the source says
+(`configurations/tables.py`).
 
 Chosen with rows in view: `HOST`, seconds to launch a kernel (vTrain's).  Looked for because rows were off, and then taken
-from other sources as above: every term of this list that is newer than `EAGER`.  That vTrain's vocabulary is not padded is
+from other sources as above: every term of this list that is newer than `EAGER`.  Left out with rows in view: that an A100 of 80 GB
+streams at 1.8 TB/s too (a reader of NVIDIA's forum measured it; vTrain does not say which board it has, and its rows would be 2 %
+lower), and that Megatron keeps projections in one product (`models/cost/projections.py`, priced for nanotron; MLPerf's rows would
+be 1.6 % lower, and the copies into heads that come with it are not counted).  That vTrain's vocabulary is not padded is
 its configuration's default, and the rows agree."""
 
 BOUND = """The bound counted is what a configuration's products and attention alone take in any completion, forward as the

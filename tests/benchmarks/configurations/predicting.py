@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from shardproof.formal.plans.pipelines.composed import HOST, Composed, StepShape, compose_step
 from shardproof.formal.plans.pipelines.stage_work import StageWork, stage_work
-from shardproof.models.cost.alone import Kernels
+from shardproof.models.cost.kernels import Kernels
 from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.machine.parts import MachineError
@@ -64,9 +64,10 @@ def _work(
     attention: Attention,
     kernels: Kernels,
     frozen: bool,
+    precision: str,
 ) -> StageWork:
     graph = with_attention(model.graph(flags.micro_batch * flags.ep, seq, flags.tp), attention)
-    step = build_step(graph, "adamw", None, recompute="all" if again else "none", precision="bf16-master")
+    step = build_step(graph, "adamw", None, recompute="all" if again else "none", precision=precision)
     return stage_work(step, machine(kind), flags, flags.micro_batch, kernels, frozen)
 
 
@@ -75,7 +76,7 @@ def of_row(row: Published, again: bool) -> Composed:
     shape = replace(row.model, layers=1)
     degrees = replace(row.flags, pp=1, zero=0)
     one = row.machine.partition(":")[0]
-    work = _work(shape, row.seq, one, degrees, again, row.attention, row.kernels, row.frozen)
+    work = _work(shape, row.seq, one, degrees, again, row.attention, row.kernels, row.frozen, row.precision)
     carried = StepShape(
         row.micro_batches,
         row.flags.micro_batch,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import Literal
 
-from shardproof.models.cost.alone import FUSED, Kernels
+from shardproof.models.cost.kernels import FUSED, Kernels
 from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.building.builder import Builder
@@ -94,7 +94,7 @@ MODELS: Mapping[str, Model] = {
 @dataclass(frozen=True)
 class Published:
     """One measured step.  `again`: the part of the forward pass that is computed again; `frozen`: adapters alone learn; `captured`:
-    the step is a CUDA graph; `group`: rows that differ in the configuration only.
+    the step is a CUDA graph; `precision`: as `--precision` says it; `group`: rows that differ in the configuration only.
     """
 
     family: str
@@ -111,6 +111,7 @@ class Published:
     again: float = 0.0
     attention: Attention = "fused"
     kernels: Kernels = FUSED
+    precision: str = "bf16-master"
     frozen: bool = False
     captured: bool = False
     hidden: frozenset[str] = frozenset({"gradients", "weights", "sends"})

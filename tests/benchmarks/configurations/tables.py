@@ -8,7 +8,7 @@ from pathlib import Path
 
 from measured.rows import read, whole
 
-from shardproof.models.cost.alone import Kernels
+from shardproof.models.cost.kernels import Experts, Kernels
 from shardproof.models.layout.targets.degrees import Flags
 
 from .rows import MODELS, Model, Published, Read, Unread, box
@@ -21,6 +21,9 @@ UNFUSED = Kernels(dropout=True, softmax=True, loss="vocabulary")
 """Megatron of 2021 and 2022: dropout of 0.1 twice a layer and in attention (its defaults), its own softmax and loss."""
 DEEPSPEED = replace(UNFUSED, sums=True)
 """The same under DeepSpeed, which leaves gradients to autograd."""
+NARROW = "bf16-master:reduce=bfloat16"
+"""Copies reduce gradients in 16 bits: DeepSpeed does where training is (`communication_data_type`, deepspeed/runtime/engine.py), and
+LLM Foundry where FSDP's mixed precision is PURE (the default of scripts/train/benchmarking/submit_benchmarks.py)."""
 
 
 def everything(folder: Path) -> Read:
@@ -69,6 +72,7 @@ def vtrain(r: Row, family: str) -> Published:
         again=float(family.endswith("multi")),
         attention="matrices",
         kernels=DEEPSPEED,
+        precision=NARROW,
         hidden=NOTHING,
         group=(family, hidden, heads, layers, seq, batch, gpus),
     )
@@ -133,7 +137,7 @@ def dgxc(r: Row) -> Published:
         chunks=chunks,
         ends=ends,
         again=float(maxtext),
-        kernels=Kernels(eight=r["precision"] == "fp8"),
+        kernels=Kernels(eight=r["precision"] == "fp8", experts="grouped" if maxtext else "apart"),
         frozen=r["mode"] == "lora",
         hidden=ALL,
     )
@@ -165,6 +169,7 @@ def llmfoundry(r: Row) -> Published:
         micro_batches(whole(r, "global_batch", 0), gpus, each),
         again=float(r["recompute"] == "True"),
         kernels=Kernels(chains=False, eight="fp8" in r["precision"], attention="triton", loss="fused"),
+        precision=NARROW,
         hidden=MEGATRON,
     )
 
@@ -250,9 +255,21 @@ def bridge(r: Row) -> Published:
         micro_batches(batch, copies, each),
         chunks=chunks,
         ends=pp > 1 and model.layers % (pp * chunks) != 0,
-        kernels=Kernels(eight="BF16" not in r["precision"].upper()),
+        kernels=Kernels(eight="BF16" not in r["precision"].upper(), experts=experts_of(r)),
         hidden=ALL,
     )
+
+
+def experts_of(r: Row) -> Experts:
+    """How products of experts run: each its own, until releases of June 2026 made one kernel of them, with the gate and its
+    cast where products are in float8 (release notes of Megatron-Bridge 0.5.1, which say also that the kernels of GPT-OSS
+    regressed in 26.06.01).
+    """
+    released = tuple(int(x) for x in r["release"].split("."))
+    regressed = released == (26, 6, 1) and r["model"].upper().startswith("GPT OSS")
+    if released < (26, 6) or regressed:
+        return "apart"
+    return "grouped" if "BF16" in r["precision"].upper() else "fused"
 
 
 def calculon(r: Row) -> Published:
