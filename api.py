@@ -273,14 +273,15 @@ def rules(path: Path | str, time_limit_s: Limit = "default", work_limit: int | N
     return {i.name: overall(tuple(words[j.rule.name] for j in js)) for i, js in zip(items, judged, strict=True)}
 
 
-def machine(spec: Machine | str | Path, collectives: str | None = None) -> Machine:
+def machine(spec: Machine | str | Path, collectives: str | None = None, host: str | None = None) -> Machine:
     """A machine: itself, a built-in name, name:4x8, bare sizes, or a TOML file.  `collectives`: "hierarchical",
-    "library" or "synthesised", the programs of reductions of its plans (None: what the machine says).
+    "library" or "synthesised", the programs of reductions; `host`: "25 GB/s" to hosts (None: what the machine says).
 
     >>> machine("dgx-a100:2x8").devices, [level.name for level in machine("4x8").levels]
     (16, ['nodes', 'gpus'])
     """
     found = spec if isinstance(spec, Machine) else load_machine(str(spec))
+    found = found if host is None else found.with_host(host, "assumption: machine(host=..)")
     return found if collectives is None else found.with_collectives(collectives)
 
 

@@ -126,6 +126,7 @@ MUTANTS: dict[str, Callable[[Graph], Graph]] = {
     "scan": operator(1, function="scan", attributes=(("turn", "k"),)),
     "epilogue": operator(1, function="fused_product", attributes=(("epilogue", ("relu",)), ("factors", 1))),
     "random": drawn,
+    "host": operator(0, function="to_host"),
     "leading": lambda g: replace(g, leading=(("x", 7),)),
     "work": huge,
     "computed": lambda g: replace(g, outputs=("nothing",)),

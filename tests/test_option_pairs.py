@@ -49,6 +49,7 @@ PLAN: Mapping[str, tuple[str, ...]] = {
     "attention": ("--attention", "operator"),
     "memory": ("--memory", "1GiB"),
     "collectives": ("--collectives", "synthesised"),
+    "offload": ("--offload", "25GB/s"),
     "space_name": ("--space", "two-per-level"),
     "vocabulary": ("--vocabulary", "dtensor"),
     "engine": ("--engine", "ilp"),

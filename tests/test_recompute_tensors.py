@@ -290,7 +290,7 @@ def test_what_all_layers_read_is_no_obstacle() -> None:
     """Rotary tables and masks are read by what every layer may compute again: their copy is there in every program."""
     sizes = {"layers": 3, "width": 32, "heads": 2, "kv_heads": 1, "hidden": 64, "vocabulary": 64, "sequence": 16}
     step = build_step(zoo("llama", 1, **sizes), "sgd")
-    wide = growth.safe(step.graph, {}, again=step)
+    wide = growth.safe(step.graph, {}, again=(step, False))
     assert has_choices(wide[1])
     plain = build(step.graph, MACHINE, WHERE, 1 << 40).problem
     least = relax_resources(plain, clock=Clock())

@@ -21,7 +21,7 @@ from math import prod
 from typing import Final
 
 from ...models.program.graph import Graph, Role
-from ...models.program.operators import NodeKind, Operator
+from ...models.program.operators import HOST_COPIES, NodeKind, Operator
 from ...models.sources.precision.policy import LOSSES, Compute, computed_in
 from ...models.sources.precision.rewriting import real
 from ...models.sources.training.recompute import PREFIX, block_of
@@ -113,7 +113,7 @@ class Recipe:
             loss = "what the model returns" if self.loss.kind == "returned" else added
         return (
             ("precision", self.precision),
-            ("recomputation", ", ".join(self.recomputed) or "none"),
+            ("recomputation", ", ".join(self.recomputed) or dict(self.refused).get("recomputation", "none")),
             ("micro-batches", f"{self.micro_batches}{once}"),
             ("optimizer", self.optimizer),
             ("loss", loss),
@@ -247,6 +247,12 @@ class _Read:
 
     def checkpointed_blocks(self) -> tuple[str, ...]:
         """Blocks that are computed again, in the order of the forward pass."""
+        if copies := [op.name for op in self.graph.operators if op.function in HOST_COPIES]:
+            self.refuse(
+                "recomputation",
+                f"{copies[0]!r} and {len(copies) - 1} more copy tensors to hosts and back, which no target says: plan "
+                f"without --offload, or {LAYOUTS_ONLY}",
+            )
         again = {
             PART.sub("", op.name.removeprefix(PREFIX)) for op in self.graph.operators if op.name.startswith(PREFIX)
         }

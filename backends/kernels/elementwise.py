@@ -345,6 +345,8 @@ MAPS: Final = MappingProxyType[str, Elementwise](
         "relu": lambda xp, a, op: xp.maximum(a[0], 0),
         "negate": lambda xp, a, op: -a[0],
         "identity": lambda xp, a, op: a[0],
+        "to_host": lambda xp, a, op: a[0],  # of ranks that are on a host: `backends.verbs.run` refuses others
+        "from_host": lambda xp, a, op: a[0],
         "stop_gradient": lambda xp, a, op: a[0],
         "relu_gradient_mask": lambda xp, a, op: (a[0] > 0).astype(a[0].dtype, copy=False),
         "scale": lambda xp, a, op: _scaled(a[0], number(op, "scale", 1.0)),

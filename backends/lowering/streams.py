@@ -71,8 +71,10 @@ def streams_program(c: OverlapCertificate, scale: int, stored: bool = False, lib
     waits: list[list[int]] = [[] for _ in subject.tasks]
     for p in subject.precedences:
         waits[p.after].append(p.before)
-    tasks = tuple(
-        StreamTask(t.name, t.streams[0], positions[k], tuple(waits[k]), int(starts[k]), t.time)
+    tasks = tuple(  # copies to hosts are among operators: ranks that are on a host copy nothing
+        StreamTask(
+            t.name, LINKS if t.streams == (LINKS,) else COMPUTE, positions[k], tuple(waits[k]), int(starts[k]), t.time
+        )
         for k, t in enumerate(subject.tasks)
     )
     return StreamsProgram(program, first, tasks, _ordered(tasks), c.quantum / scale, _readers(program))

@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 import click
@@ -13,7 +14,9 @@ import numpy as np
 
 from ...models.communication.root import root_transfers
 from ...models.files.output import open_output
+from ...models.program.graph import Graph
 from ...models.program.opaque import OpaqueError
+from ...models.program.operators import HOST_COPIES
 from ...models.terminal.combinations import FORCE, OUTPUT, PLAN_KINDS, Apart, Combinations, Needs
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import (
@@ -270,9 +273,17 @@ def run_command(
         check_consent(plan.graph)
     except OpaqueError as error:
         raise InputError(str(error)) from None
-    xp = array_module(backend)
+    xp = _arrays_for(plan.graph, backend)
     click.get_current_context().with_resource(spread_over(replace(current_spread(), on_gpus=xp is not np)))
     return run_placed(Placed(plan, identity, found.user_graph), asked, xp, fuse, overlap)
+
+
+def _arrays_for(graph: Graph, backend: str) -> ModuleType:
+    """Whose arrays hold blocks; `InputError` where these do not lie on hosts and the plan says which do."""
+    xp = array_module(backend)
+    if xp is not np and any(op.function in HOST_COPIES for op in graph.operators):
+        raise InputError("copies of tensors to hosts are executed on hosts alone so far: --backend numpy")
+    return xp
 
 
 def _check_ranks(devices: int, ranks: int) -> None:

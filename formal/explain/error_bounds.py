@@ -38,7 +38,7 @@ from ...models.machine.measured import COLLECTIVES
 from ...models.machine.parts import STEP
 from ...models.machine.quantities import error_bound_text
 from ...models.problem.selection_problem import FORBIDDEN
-from ...models.program.operators import NodeKind
+from ...models.program.operators import HOST_COPIES, NodeKind
 from ...proofs.plan.bundle import Plan
 from ...proofs.plan.error_bounds import Against, ErrorBounds
 from ..plans.linear import values
@@ -237,7 +237,9 @@ class Box:
             exchanged = form.spec.statistics and any(
                 d > 1 and a in op.over for a, d in zip(decision.axes, degrees, strict=True)
             )
-            loop = op.kind is NodeKind.SCAN  # launches as often as its body runs
+            loop = (
+                op.kind is NodeKind.SCAN or op.function in HOST_COPIES
+            )  # launches as often as its body runs; another link
             if costs is None or machine.others or machine.profiles or measured or exchanged or loop:
                 low, high = (Fraction(self.terms.operator_at(v, z[v], m)) for m in (self.fast, self.slow))
                 yield n, Envelope({}, low, high, self._name(v, z[v]))
@@ -305,7 +307,7 @@ class Box:
         planning, costs = self.planning, self.planning.costs[v]
         machine, decision = planning.machine, planning.decisions[v]
         op = planning.graph.operator(decision.name)
-        apart = op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE, NodeKind.SCAN)
+        apart = op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE, NodeKind.SCAN) or op.function in HOST_COPIES
         if costs is None or machine.others or machine.profiles or apart:
             return None
         form = operator_form(op, planning.graph, decision.axes)
@@ -363,7 +365,7 @@ class Box:
             case Formula.COMPUTE:
                 return f"{place}.peaks.{form.computed_in}"
             case Formula.MEMORY | Formula.PROFILE:
-                return f"{place}.bandwidth"
+                return f"{place}.{'host' if form.function in HOST_COPIES else 'bandwidth'}"
 
 
 def measured_name(path: str) -> str:
@@ -407,6 +409,8 @@ def measurement(constant: str, machine: Machine) -> str:
         return f"products of {rest[1]} of the plan's sizes"
     if rest and rest[0] == "attention":
         return f"attention in {rest[1]} of the plan's sizes, {rest[2]}"
+    if rest == ["host"]:
+        return "copies of 64 MB or more between a device and its host"
     if rest == ["launch"]:
         return "an elementwise operator on a few elements"
     return "elementwise operators of the plan's sizes"

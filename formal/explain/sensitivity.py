@@ -48,6 +48,7 @@ class Part(Enum):
     LATENCY = "latency"
     PEAK = "peak"
     MEMORY_BANDWIDTH = "memory bandwidth"
+    HOST = "link to the host"
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Constant:
             Part.LATENCY: [f"level.{level}.latency"],
             Part.PEAK: [f"device_class.{c.name}.peaks.{self.where}" for c in classes],
             Part.MEMORY_BANDWIDTH: [f"device_class.{c.name}.bandwidth" for c in classes],
+            Part.HOST: [f"device_class.{c.name}.host" for c in classes],
         }[self.part]
         return max((bar for path, bar in machine.bars if path in paths), default=None)
 
@@ -93,6 +95,8 @@ class Constant:
         """A device class with this constant multiplied by `factor`: in a mixed machine all classes move together."""
         if self.part is Part.PEAK:
             return replace(device, peaks=tuple((d, v * factor if d == self.where else v) for d, v in device.peaks))
+        if self.part is Part.HOST:
+            return replace(device, host=None if device.host is None else device.host * factor)
         return replace(device, bandwidth=device.bandwidth * factor)
 
 
@@ -287,6 +291,8 @@ def constants_of(subject: Planning | Elsewhere) -> tuple[tuple[Constant, ...], t
         if dtype in used:
             out.append(Constant(Part.PEAK, dtype, f"peak.{dtype}", value, "flops"))
     out.append(Constant(Part.MEMORY_BANDWIDTH, "", "memory.bandwidth", machine.device.bandwidth, "rate"))
+    if machine.device.host is not None:
+        out.append(Constant(Part.HOST, "", "host", machine.device.host, "rate"))
     if machine.device.launch:
         never.append(("launch", "every plan pays it equally often"))
     return tuple(out), tuple(never)

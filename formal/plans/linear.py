@@ -81,6 +81,8 @@ def values(machine: Machine) -> dict[str, Fraction]:
     device = machine.device
     out[f"device_class.{device.name}.bandwidth"] = 1 / device.bandwidth
     out[f"device_class.{device.name}.launch"] = device.launch
+    if device.host is not None:
+        out[f"device_class.{device.name}.host"] = 1 / device.host
     for dtype, rate in device.peaks:
         out[f"device_class.{device.name}.peaks.{dtype}"] = 1 / rate
     return out
@@ -120,7 +122,8 @@ class Forms:
         costs = operator_costs(form, tables, machine)
         device = f"device_class.{machine.device.name}"
         flops, moved = int(costs.flops[0]), int(costs.bytes[0])
-        pieces: list[Linear] = [((f"{device}.bandwidth", Fraction(moved)),)] if moved else []
+        carrier = machine.device.carrier(form.function)[0]
+        pieces: list[Linear] = [((f"{device}.{carrier}", Fraction(moved)),)] if moved else []
         pieces += [((f"{device}.peaks.{form.computed_in}", Fraction(flops)),)] if flops else []
         added: dict[str, Fraction] = {f"{device}.launch": Fraction(form.launches)}
         chooser = chooser_of(machine, STATISTIC_BYTES)

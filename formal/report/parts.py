@@ -122,7 +122,9 @@ def _streams(c: OverlapCertificate, scale: int) -> list[Section]:
     report, subject = explain_overlap(c, scale), c.schedule.subject
     assert isinstance(subject, ScheduleProblem)
     operators, moved = (seconds_text(t, scale) for t in report.sums)
-    text = f"<p>Operators take {operators}, reshardings {moved} on a stream beside them.</p>"
+    copied = sum(e.time for e in report.rows if e.host)
+    copies = f", copies to hosts and back {seconds_text(copied, scale)} on another" if copied else ""
+    text = f"<p>Operators take {operators}, reshardings {moved} on a stream beside them{copies}.</p>"
     rows = [
         (e.name, seconds_text(e.time, scale), seconds_text(e.exposed, scale), e.waiting)
         for e in report.rows[:MOST_ROWS]

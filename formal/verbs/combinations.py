@@ -30,7 +30,7 @@ PLAN: Final = Combinations(
     (
         *("machine", "train", "loss", "recompute", "batch", "precision", "micro_batch", "attention", "compare"),
         *("operators", "expert_loads", "memory", "space_name", "vocabulary", "engine", "effort", "time_limit"),
-        *("collectives", "work_limit", "gap", "threads"),
+        *("offload", "collectives", "work_limit", "gap", "threads"),
         *("explain_cost", "strategy", "pipeline", "interleave", "without", "overlap", "views", "joint", "best"),
         *_REWRITES,
         *OUTPUT,
@@ -46,6 +46,8 @@ PLAN: Final = Combinations(
         Needs("recompute=auto", ("memory",), "it weighs time against memory"),
         Needs("recompute=tensors", ("memory",), "it weighs time against memory"),
         Needs("micro_batch=auto", ("memory",), "it weighs time against memory"),
+        Needs("offload", ("recompute=tensors", "best"), "it is of tensors that are kept, computed again or offloaded"),
+        Needs("offload", ("memory",), "it weighs time against memory"),
         Needs("interleave", ("pipeline", "best"), "it lets stages have several chunks of the model"),
         Apart("interleave", ("micro_batch",), "it is of stages, which have micro-batches of their own"),
         Needs("interleave", ("train",), "only training steps have stages; {train} sgd or {train} adam"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Final
 
 from ...models.joint.problem import JointPlanning
 from ...models.joint.rules import LIBRARY
@@ -17,10 +18,10 @@ from ...proofs.publishing.publisher import Publisher
 from ..explain.summary import next_commands, short_flags
 from ..plans.request import TENSORS, PlanRequest
 from ..plans.time_limit import TimeLimit
-from ..rewriting.joint.checkpoints import NOTHING, again_words, computed_again, has_choices
+from ..rewriting.joint.checkpoints import NOTHING, again_words, computed_again, has_choices, tensors_on_hosts
 from ..rewriting.joint.gains import Gain, gains, lines
 from ..rewriting.joint.request import carry_out_jointly
-from ..rewriting.joint.solve import Joint
+from ..rewriting.joint.solve import Joint, has_hosts
 from ..selection.answer import Answer
 from .conflict import no_solution
 from .results import asked_json, asked_lines, document, outcome, sentence
@@ -42,7 +43,7 @@ def run_joint(
     with Watch("checking") as watch, clock.phase("check"):
         published = publisher.publish(output, write_plan(None, plan), notify=watch.count)
     code, status = outcome(published, request.gap)
-    again = computed_again(found.planning.egraph, found.derivation, plan.graph)
+    not_kept = _not_kept(request, found, plan.graph)
     if request.recompute == TENSORS and found.planning.rounds and not has_choices(found.derivation):
         notes = [*notes, NOTHING]
     cost = Fraction(answer.cost or 0, problem.scale)
@@ -66,7 +67,7 @@ def run_joint(
         if request.memory is not None:
             data |= {"peak_bytes": peak(found.planning, answer), "limit_bytes": request.memory}
         data |= {} if step is None else {"loss": step.loss, "trained": len(step.trained)}
-        data |= {"recomputed": list(again)} if request.recompute == TENSORS else {}
+        data |= not_kept
         data |= {"notes": notes} if notes else {}
         emit({**data, **asked_json(answer)})
         return code
@@ -74,8 +75,8 @@ def run_joint(
     say(*_program_lines(graph, request, found, notes))
     if step is not None:
         say(f"{request.train}: {step.loss}; {len(step.trained)} weights are updated")
-    if request.recompute == TENSORS:
-        say(f"computed again in the backward pass: {again_words(again) or 'nothing'}")
+    for what, tensors in not_kept.items():
+        say(f"{_NOT_KEPT[what]}: {again_words(tensors) or 'nothing'}")
     say(sentence(published, problem), *asked_lines(answer, problem))
     if plain is not None:
         say(*_plain_lines(found, plain, cost, published.checked))
@@ -89,6 +90,19 @@ def run_joint(
     say(f"identity {published.identity}", f"wrote {output} ({published.size} bytes) in {clock.words()}")
     say(*published.advice, next_commands(str(output)))
     return code
+
+
+_NOT_KEPT: Final = {"recomputed": "computed again in the backward pass", "offloaded": "offloaded to hosts"}
+
+
+def _not_kept(request: PlanRequest, found: Joint, program: Graph) -> dict[str, list[str]]:
+    """Tensors that a program computes again, and those that lie on hosts where the machine says how."""
+    if request.recompute != TENSORS:
+        return {}
+    egraph, derivation = found.planning.egraph, found.derivation
+    again = {"recomputed": list(computed_again(egraph, derivation, program))}
+    away = {"offloaded": sorted(tensors_on_hosts(egraph, derivation, program))} if has_hosts(request.machine) else {}
+    return again | away
 
 
 def _memory_line(found: Joint, limit: int) -> str:

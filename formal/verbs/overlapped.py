@@ -13,7 +13,7 @@ from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import bytes_text, seconds_text
 from ...proofs.overlap.file import write_overlap
 from ...proofs.publishing.publisher import Published, Publisher
-from ..plans.overlap.explain import Exposed, exposures, stream_lines
+from ..plans.overlap.explain import Exposed, exposures, host_copies_json, stream_lines
 from ..plans.overlap.request import carry_out_overlapped
 from ..plans.overlap.search import NothingFits, Overlapped, every_order
 from ..plans.request import PlanRequest
@@ -111,6 +111,7 @@ def _document(found: Overlapped, rows: tuple[Exposed, ...], published: Published
         "schedule_lower_bound": best.found.lower_bound * best.quantum / scale,
         "operators": best.sums[0] / scale,
         "redistributions": best.sums[1] / scale,
+        **host_copies_json(rows, scale),
         "hidden": sum(e.time - e.exposed for e in rows) / scale,
         "exposed": [[e.name, e.time / scale, e.exposed / scale, e.waiting] for e in rows if e.exposed],
         "weights": list(found.weights),

@@ -70,12 +70,15 @@ from .search_options import (
     engine_option,
     gap_option,
     limit_options,
+    offload_option,
     rewrite_options,
     start_limit,
     threads_option,
 )
 from .submeshes import run_submeshes
 
+OFFLOADED: Final = "assumption: plan --offload"
+"""The source of a link to the host that the command line states."""
 NOT_OF_PARTS: Final = "its formula is not compared in a step of micro-batches, which reads rows of its tensors"
 """Said of operators of the user's."""
 
@@ -97,6 +100,7 @@ class PlanOptions:
     compare: bool
     operators: tuple[Path, ...]
     memory: int | None
+    offload: Fraction | None
     collectives: Collectives | None
     space_name: str | None
     vocabulary: str | None
@@ -136,6 +140,8 @@ class PlanOptions:
         graph = with_notes(graph, found, notes, self.expert_loads)
         machine, shared = with_shared_links(load_machine(self.machine), self.collectives)
         notes.extend(shared)
+        if self.offload is not None:
+            machine = machine.with_host(self.offload, OFFLOADED)
         if self.micro_batch != "1":
             names = sorted({use.name for use in graph.specified})
             notes.extend(f"{name}: {NOT_OF_PARTS}" for name in names)
@@ -214,6 +220,7 @@ class PlanOptions:
 @compare_option
 @operator_option
 @click.option("--memory", type=MEMORY, help="Memory limit per device, such as 80GiB.")
+@offload_option
 @collectives_option
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
 @click.option(

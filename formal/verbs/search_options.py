@@ -14,7 +14,7 @@ import click
 from ...models.joint.rules import MOST_NODES, MOST_ROUNDS, NODES_ASKED, ROUNDS
 from ...models.machine.machine import Collectives
 from ...models.terminal.console import BEGUN, say
-from ...models.terminal.options import SECONDS, SHARE, STEPS, THREADS, Command
+from ...models.terminal.options import RATE, SECONDS, SHARE, STEPS, THREADS, Command
 from ..plans.effort import EffortName, effort_of
 from ..plans.time_limit import TimeLimit
 from ..selection.model.clock import DEFAULT_S, Clock, budget
@@ -43,6 +43,13 @@ collectives_option = click.option(
     help="Programs of reductions: level by level (hierarchical), one collective each (library), or for every reduction "
     "the cheapest of one collective per block of neighbouring levels (synthesised). Default: what the machine file "
     "says, or hierarchical.",
+)
+
+offload_option = click.option(
+    "--offload",
+    type=RATE,
+    help="With --recompute tensors: each may also lie in the memory of its device's host meanwhile, at this rate each "
+    "way, such as 25GB/s. Default: what the machine file says (host), or nowhere.",
 )
 
 alone_option = click.option(

@@ -12,6 +12,7 @@
       bytes_d    bytes of every operand box read once plus the output box written once (gather: of the table one element
                  per point of the iteration box without the row axis, whether or not the rows are on the device;
                  scan: and what the operators of its body read and write in every turn)
+                 to_host, from_host: over the link to the host, at its rate, in place of the memory's
       statistics normalise and attention operators whose `over` axes are split all-reduce each statistic ((L2) of
       `models.communication.pricing`,
                  nothing scattered), float32
@@ -46,7 +47,7 @@ from ..machine.machine import DeviceClass, Machine
 from ..machine.measured import ProductForm
 from ..problem.exact import ceil_sum
 from ..problem.rows import distinct_rows
-from ..problem.selection_problem import Ints
+from ..problem.selection_problem import FORBIDDEN, Ints
 from ..program.attention import Band
 from ..program.attention_pairs import count
 from ..program.operators import Function, NodeKind, Operator
@@ -66,7 +67,12 @@ FLAGS = ("inputs-anywhere", "no-overlap", "receive-side")
 
 
 def edge_times(loads: PairLoads, element_bytes: int, machine: Machine, unit: Fraction = UNIT) -> Ints:
-    """Time of every resharding in units: shape of the loads."""
+    """Time of every resharding in units: shape of the loads.  What takes no byte of a device lies on hosts, and is not
+    resharded.
+    """
+    if not element_bytes:
+        moved = sum((load + phase for load, phase in zip(loads.loads, loads.phases, strict=True)), loads.loads[0] * 0)
+        return np.where(moved > 0, FORBIDDEN, 0)
     terms: list[tuple[Fraction, Ints]] = [(Fraction(0), loads.loads[0])]
     for level, load, phase in zip(machine.levels, loads.loads, loads.phases, strict=True):
         if not level.collectives:
@@ -150,13 +156,13 @@ def operator_costs(form: OperatorForm, tables: AxisTables, machine: Machine, uni
     extra = statistics_terms(form.spec, form.over, tables, machine, unit, chooser)
     dtype = form.computed_in
     classes = [(device, np.flatnonzero(np.isin(some, ranks))) for device, ranks in _ranks(machine)]
-    by_formula = _slowest(classes, dtype, work, moved, forms, [], unit, form.launches)
+    by_formula = _slowest(classes, dtype, work, moved, forms, [], unit, form)
     busy, decided = np.maximum.reduce(by_formula), np.argmax(by_formula, axis=0)
     flops, read = work.max(axis=1), moved.max(axis=1)
     steps = statistics_steps(form.spec, form.over, tables, measured_levels(machine))
     if not extra and not steps:
         return OperatorCosts(busy, busy, np.zeros_like(busy), flops, read, decided)
-    times = np.maximum.reduce(_slowest(classes, dtype, work, moved, forms, extra, unit))
+    times = np.maximum.reduce(_slowest(classes, dtype, work, moved, forms, extra, unit, form))
     if steps:
         together = step_times(steps, times.shape, STATISTIC_BYTES, machine, unit)
         times = times + len(form.spec.statistics) * together
@@ -202,7 +208,7 @@ def _slowest(
     forms: _Forms,
     extra: list[tuple[Fraction, Ints]],
     unit: Fraction,
-    launches: int = 1,
+    form: OperatorForm,
 ) -> list[Ints]:
     """Per formula (the order of `FORMULAS`) the time of the slowest device it holds for, plus the terms `extra`; 0
     where it holds for none.
@@ -229,9 +235,11 @@ def _slowest(
         if by_form:
             continue
         peak = device.peak(dtype) if work.any() else Fraction(1)
-        for k, (rate, amount) in enumerate(((peak, work[:, ranks]), (device.bandwidth, moved[:, ranks]))):
+        for k, (rate, amount) in enumerate(
+            ((peak, work[:, ranks]), (device.carrier(form.function)[1], moved[:, ranks]))
+        ):
             most = (amount if here is None else amount * here).max(axis=1)
-            time = ceil_sum([(1 / rate / unit, most), (launches * device.launch / unit, one), *extra])
+            time = ceil_sum([(1 / rate / unit, most), (form.launches * device.launch / unit, one), *extra])
             found[k] = np.maximum(found[k], time if here is None else np.where(here.any(axis=1), time, 0))
     if measured is not None:
         most = measured.max(axis=1)

@@ -23,11 +23,12 @@ from ..program.operators import FUNCTIONS, Function, NodeKind, Operator
 
 @dataclass(frozen=True)
 class OperandForm:
-    """A tensor of `shape` and `dtype`, touched at `index`."""
+    """A tensor of `shape` and `dtype`, touched at `index`; `host`: it lies on hosts."""
 
     index: tuple[Affine, ...]
     shape: tuple[int, ...]
     dtype: str
+    host: bool = False
 
     @property
     def access(self) -> Access:
@@ -36,8 +37,8 @@ class OperandForm:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes per element."""
-        return ELEMENT_BYTES[self.dtype]
+        """Bytes of a device's memory per element."""
+        return 0 if self.host else ELEMENT_BYTES[self.dtype]
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def operator_form(op: Operator, graph: Graph, order: Sequence[str]) -> OperatorF
 
     def operand(a: Access) -> OperandForm:
         tensor = graph.tensor(a.tensor)
-        return OperandForm(_renamed(a.index, number), tensor.shape, tensor.dtype)
+        return OperandForm(_renamed(a.index, number), tensor.shape, tensor.dtype, tensor.host)
 
     attention, loop = op.kind is NodeKind.ATTENTION, op.kind is NodeKind.SCAN
     seen = band(op) if attention else None

@@ -117,7 +117,7 @@ class Structures:
     def _priced(self, a: LayoutSet, b: LayoutSet, element_bytes: int) -> Ints:
         times = np.empty((len(a), len(b)), dtype=np.int64)
         most = 0
-        chooser = chooser_of(self.machine, element_bytes)
+        chooser = chooser_of(self.machine, element_bytes) if element_bytes else None
         for rows, loads in pair_blocks(a, b, self._measured, chooser=chooser):
             try:
                 times[rows] = cost.edge_times(loads, element_bytes, self.machine, self.unit)

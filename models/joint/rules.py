@@ -19,6 +19,9 @@ EQUAL: Final = "equal-operators"
 AGAIN: Final = "compute-again"
 """Likewise: what an operator computes once more is what it computed, bit for bit."""
 
+OFFLOAD: Final = "offload"
+"""Likewise: what was copied to a device's host and back is what it was."""
+
 ROUNDS: Final = 2
 """How often all rules are tried: what two rules give one after the other."""
 MOST_ROUNDS: Final = 8
@@ -50,6 +53,7 @@ STATEMENTS: Final = MappingProxyType(
         "product-of-rows": "a product with rows of a table is rows of the product with the table",
         EQUAL: "equal operators of equal operands give one tensor: who reads one may read the other",
         AGAIN: "an operator that runs once more gives the same tensor: the backward pass need not keep it",
+        OFFLOAD: "a tensor that comes back from the memory of the host is the tensor that went there",
     }
 )
 """Name -> what it says."""
@@ -64,6 +68,7 @@ ADDED: Final = (
     ),
     frozenset({EQUAL}),
     frozenset({AGAIN}),
+    frozenset({OFFLOAD}),
 )
 """Rules that the first library lacked, in the order in which libraries gained them."""
 

@@ -59,6 +59,8 @@ def _constants(machine: Machine) -> Iterator[tuple[str, Fraction | str]]:
         yield f"{at}.memory", Fraction(c.memory)
         yield f"{at}.bandwidth", c.bandwidth
         yield f"{at}.launch", c.launch
+        if c.host is not None:
+            yield f"{at}.host", c.host
         yield f"{at}.blocks", ", ".join(map(str, c.blocks)) or "the rest"
         for dtype, peak in c.peaks:
             yield f"{at}.peaks.{dtype}", peak

@@ -116,6 +116,7 @@ def _device(device: DeviceClass, time: Moved, rate: Moved) -> DeviceClass:
         device,
         bandwidth=rate(f"{path}.bandwidth", device.bandwidth),
         launch=time(f"{path}.launch", device.launch),
+        host=None if device.host is None else rate(f"{path}.host", device.host),
         peaks=tuple((d, rate(f"{path}.peaks.{d}", v)) for d, v in device.peaks),
         products=tuple(products),
         attentions=tuple(attentions),

@@ -17,6 +17,7 @@ no float enters.
     links and peaks (`measured`)
     [sources]  "level.nodes.bandwidth" = "where the number comes from"
     [bars]?    "level.nodes.bandwidth" = "10 %"               how far it may be off: from value / 1.1 to value x 1.1
+    host? in [[device_class]]  bytes/s between a device and its host (`parts.DeviceClass`)
     collectives?  hierarchical, library or synthesised        which programs reductions take (`parts.Collectives`)
 
 Several device classes describe a mixed machine: each but one names its `blocks`, children of the outermost level, the
@@ -168,6 +169,23 @@ class Machine:
         named = collectives_of(str(collectives), self.levels, self.bars, f"machine {self.name!r}")
         return replace(self, collectives=named)
 
+    def with_host(self, rate: Fraction | str, source: str) -> Machine:
+        """The same machine with a link of `rate` bytes/s, each way, between every device and its host; `source`: where
+        the number comes from.  Raises `QuantityError` for a text that is no rate.
+
+        >>> load_machine("4x8").with_host("25 GB/s", "assumption: PCIe 4.0").device.carrier("to_host")[0]
+        'host'
+        """
+        paths = {f"device_class.{c.name}.host": source for c in self.classes}
+        rate = parse(rate, "rate") if isinstance(rate, str) else rate
+        return replace(
+            self,
+            device=replace(self.device, host=rate),
+            others=tuple(replace(c, host=rate) for c in self.others),
+            sources=tuple(sorted({**dict(self.sources), **paths}.items())),
+            bars=tuple(bar for bar in self.bars if bar[0] not in paths),
+        )
+
     def to_json(self) -> str:
         """Canonical JSON text: equal machines give equal bytes.  Exact rationals are written `p` or `p/q`."""
         data: dict[str, object] = {
@@ -309,6 +327,8 @@ def _class_json(device: DeviceClass) -> dict[str, object]:
         "launch": exact_text(device.launch),
         "peaks": {dtype: exact_text(v) for dtype, v in device.peaks},
     }
+    if device.host is not None:
+        constants["host"] = exact_text(device.host)
     if device.products:
         constants["product"] = [
             {

@@ -11,6 +11,7 @@ from fractions import Fraction
 from math import prod
 from typing import Final
 
+from ..program.operators import HOST_COPIES
 from .measured import AttentionForm, CollectiveForm, ProductForm
 
 MAX_LEVELS: Final = 8
@@ -62,7 +63,8 @@ class DeviceClass:
 
     `blocks`: which children of the outermost level consist of it (ascending; empty: all that no other class names).
     `products`: measured forms of matrix products, at most one per element type, sorted.  `attentions`: those of
-    attention, at most one per element type and direction, sorted.
+    attention, at most one per element type and direction, sorted.  `host`: bytes/s between a device and its host's
+    memory, each way; None: not stated, and nothing can be copied there.
     """
 
     name: str
@@ -74,6 +76,24 @@ class DeviceClass:
     origin: str = field(default="", compare=False, repr=False)  # file it was read from, for messages only
     products: tuple[ProductForm, ...] = ()
     attentions: tuple[AttentionForm, ...] = ()
+    host: Fraction | None = None
+
+    def carrier(self, function: str) -> tuple[str, Fraction]:
+        """The constant whose link carries the bytes of a function, and bytes/s.  Raises `MachineError` where copies to
+        the host have none.
+
+        >>> DeviceClass("d", (), 1, Fraction(8)).carrier("relu")
+        ('bandwidth', Fraction(8, 1))
+        """
+        if function not in HOST_COPIES:
+            return "bandwidth", self.bandwidth
+        if self.host is None:
+            raise MachineError(
+                f"{self.origin or 'machine'}, [[device_class]] {self.name!r}",
+                "states no link to the host, over which tensors are offloaded",
+                'add host = "25 GB/s", or plan with --offload 25GB/s',
+            )
+        return "host", self.host
 
     def peak(self, dtype: str) -> Fraction:
         """Flop/s for `dtype`.  Raises `MachineError` naming the dtype and the file."""

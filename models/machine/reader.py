@@ -38,6 +38,7 @@ from .parts import (
 from .quantities import Dimension, QuantityError, parse_error_bound
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
+_FORMS: Final = ("product", "attention")
 _TILE: Final = re.compile(r"([1-9][0-9]{0,5})x([1-9][0-9]{0,5})", re.ASCII)
 
 
@@ -151,7 +152,7 @@ class Reader:
         return tuple(out)
 
     def _device(self, table: Mapping[str, object], place: str) -> DeviceClass:
-        self._keys(table, place, ("name", "memory", "bandwidth", "peaks"), ("launch", "blocks", "product", "attention"))
+        self._keys(table, place, ("name", "memory", "bandwidth", "peaks"), ("launch", "host", "blocks", *_FORMS))
         name = self._name(table, place)
         place, path = f"{place} {name!r}", f"device_class.{name}"
         memory = self._constant(table, place, path, "memory", "bytes")
@@ -172,6 +173,7 @@ class Reader:
             if table.get("launch", "0") != "0"
             else Fraction(0)
         )
+        host = self._constant(table, place, path, "host", "rate") if "host" in table else None
         products = [
             self._product(t, p, path, rates) for t, p in self._tables(table, "product", len(ELEMENT_BYTES), place)
         ]
@@ -189,6 +191,7 @@ class Reader:
             self.place,
             tuple(sorted(products, key=lambda p: p.dtype)),
             tuple(sorted(attentions, key=lambda a: (a.dtype, a.direction))),
+            host,
         )
 
     def _product(

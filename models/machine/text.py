@@ -39,11 +39,11 @@ def render(machine: Machine) -> str:
             rows += [(operation, starts, _pace(form.slow), fast)]
     for device in machine.classes:
         rows += [("", "", "", ""), ("device", "memory", "memory bandwidth", "launch")]
+        host = [("to its host", "", show(device.host, "rate"), "")] if device.host is not None else []
         memory = show(Fraction(device.memory), "bytes")
-        rows += [(device.name, memory, show(device.bandwidth, "rate"), show(device.launch, "time"))]
-        rows += (
-            [("of", f"{machine.levels[0].name} {', '.join(map(str, device.blocks))}", "", "")] if device.blocks else []
-        )
+        rows += [(device.name, memory, show(device.bandwidth, "rate"), show(device.launch, "time")), *host]
+        blocks = f"{machine.levels[0].name} {', '.join(map(str, device.blocks))}"
+        rows += [("of", blocks, "", "")] if device.blocks else []
         rows += [("", "", "", ""), ("dtype", "peak", "", "")]
         rows += [(dtype, show(peak, "flops"), "", "") for dtype, peak in device.peaks]
         for p in device.products:
@@ -168,11 +168,9 @@ def to_toml(machine: Machine) -> str:
             f'memory = "{device.memory} B"',
             f'bandwidth = "{_decimal(device.bandwidth)}"',
         ]
-        out += (
-            [f'launch = "{_decimal(device.launch)}"']
-            if any(path == f"device_class.{device.name}.launch" for path, _ in machine.sources)
-            else []
-        )
+        stated = any(path == f"device_class.{device.name}.launch" for path, _ in machine.sources)
+        out += [f'launch = "{_decimal(device.launch)}"'] if stated else []
+        out += [f'host = "{_decimal(device.host)}"'] if device.host is not None else []
         out += [f"blocks = [{', '.join(map(str, device.blocks))}]"] if device.blocks else []
         out += ["[device_class.peaks]", *(f'{dtype} = "{_decimal(peak)}"' for dtype, peak in device.peaks)]
         for product in device.products:

@@ -168,6 +168,7 @@ def _tensor_json(t: Tensor) -> dict[str, object]:
         **({} if t.source_shape is None else {"source_shape": list(t.source_shape)}),
         **({} if t.contents is None else {"contents": t.contents.digest}),
         **({"frozen": True} if t.frozen else {}),
+        **({"host": True} if t.host else {}),
     }
 
 
@@ -180,6 +181,7 @@ def _tensor_from(t: dict[str, Sequence[object]]) -> Tensor:
         _ints(t["source_shape"]) if "source_shape" in t else None,
         Contents(_text(t["contents"])) if "contents" in t else None,
         _flag(t.get("frozen", False)),
+        _flag(t.get("host", False)),
     )
 
 

@@ -269,6 +269,7 @@ INVARIANTS: Final[tuple[Level, ...]] = (
             Invariant("taps", "kernels read windows whole", op.taps),
             Invariant("over", "statistics are over axes of the operator; without any, axes are read whole", op.over),
             Invariant("random", "numbers follow from a seed, the draw and the index", op.random),
+            Invariant("host", "what lies on hosts is copied there and back, and read by nobody else", op.host),
             Invariant("rows", "ids point along an axis of the operator", op.rows),
             Invariant("groups", "a point belongs to one group; their sizes are assumed by name", op.groups),
             Invariant("attention", "attributes tell queries, keys and features apart", op.attention),

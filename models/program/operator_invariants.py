@@ -14,7 +14,7 @@ from . import attention as attention_operator
 from . import fused
 from . import scan as scan_operator
 from .index import Axis
-from .operators import BY_DATA, EVEN, FUNCTIONS, LOADS, MOST_COUNTED, NodeKind, Operator
+from .operators import BY_DATA, EVEN, FUNCTIONS, HOST_COPIES, LOADS, MOST_COUNTED, NodeKind, Operator
 from .random_numbers import DISTRIBUTIONS
 from .tensor import ELEMENT_BYTES, Role, Tensor
 
@@ -198,6 +198,24 @@ def random(n: Node) -> Messages:
         yield "random makes float64 or float32 numbers"
     if op.output.axes != tuple(a.name for a in op.axes):
         yield "random counts elements row by row, so its axes are those of its result, in order"
+
+
+def host(n: Node) -> Messages:
+    op = n.op
+    for a in op.inputs:
+        if n.tensor(a.tensor).host and op.function != "from_host":
+            yield f"{op.function} reads {a.tensor!r}, which lies on hosts: from_host brings it back"
+    result = n.tensor(op.output.tensor)
+    if result.host != (op.function == "to_host"):
+        yield f"{op.output.tensor!r} lies on hosts exactly if to_host writes it"
+    if op.function == "from_host" and not all(n.tensor(a.tensor).host for a in op.inputs):
+        yield "from_host reads what to_host wrote"
+    if op.function in HOST_COPIES and (
+        op.attributes
+        or [a.index for a in op.inputs] != [op.output.index]
+        or {(n.tensor(a.tensor).shape, n.tensor(a.tensor).dtype) for a in op.inputs} != {(result.shape, result.dtype)}
+    ):
+        yield f"{op.function} copies a tensor element by element"
 
 
 def rows(n: Node) -> Messages:

@@ -69,6 +69,9 @@ class NodeKind(Enum):
 BY_DATA: Final = frozenset({NodeKind.GATHER, NodeKind.SCATTER, NodeKind.GROUPED})
 """Kinds that read or write where data says: along their row axis no index is affine."""
 
+HOST_COPIES: Final = frozenset({"to_host", "from_host"})
+"""Functions whose bytes go over a device's link to its host, not to its own memory."""
+
 EVEN: Final = "even"
 LOADS: Final = (EVEN, "any")
 """What a grouped product may assume of its groups, first the default: as many points each, or any distribution."""
@@ -156,6 +159,7 @@ _ROWS: Final[list[Function]] = [
     *_maps(1, 1, "abs", "sign", "floor", "reciprocal"),
     *_maps(1, 1, "ceil", "round", "trunc"),  # round: halves to the even neighbour
     *_maps(1, 2, "clip"),  # attributes low, high; tie: the share of the gradient that x has at them, else all of it
+    *_maps(1, 0, "to_host", "from_host"),  # x, in the memory of the device's host; and back
     *_maps(1, 0, "stop_gradient"),  # x, from which no gradient comes back
     *_maps(1, 0, "cast"),  # attribute dtype, the element type of the result
     *_maps(1, 8, "tanh", "sigmoid", "exp", "erf", "sqrt", "rsqrt", "log", "cos", "sin", "atan"),

@@ -76,7 +76,8 @@ ELEMENT_BYTES: Final[Mapping[str, int]] = {
 @dataclass(frozen=True)
 class Tensor:
     """`shape` in digits, element type `dtype` (a key of `ELEMENT_BYTES`).  `contents`: of an input that is a constant
-    of the program.  `frozen`: a parameter that no training step changes.
+    of the program.  `frozen`: a parameter that no training step changes.  `host`: a value that lies in the memory of
+    each device's host: no byte of a device's.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Tensor:
     source_shape: tuple[int, ...] | None = None
     contents: Contents | None = None
     frozen: bool = False
+    host: bool = False
 
     @property
     def elements(self) -> int:
@@ -94,5 +96,5 @@ class Tensor:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes per element."""
-        return ELEMENT_BYTES[self.dtype]
+        """Bytes of a device's memory per element."""
+        return 0 if self.host else ELEMENT_BYTES[self.dtype]

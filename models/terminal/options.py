@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar, cast
 import click
 
 from ..files.output import check_target
+from ..machine.quantities import QuantityError, parse
 from ..text import InputError, parse_bytes, parse_fraction, parse_memory
 from .combinations import Combinations
 from .console import results_apart, say
@@ -130,6 +131,23 @@ class Amount(click.ParamType):  # type: ignore[type-arg]
         return amount
 
 
+class Rate(click.ParamType):  # type: ignore[type-arg]
+    """Bytes per second, `25GB/s`: between one and 2**60, exactly."""
+
+    name = "rate"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Fraction:
+        if isinstance(value, Fraction):
+            return value
+        try:
+            rate = parse(value, "rate")
+        except QuantityError as error:
+            self.fail(f"{error}.", param, ctx)
+        if not 1 <= rate <= 1 << 60:
+            self.fail(f"{value} is not between 1 B/s and 2**60 B/s.", param, ctx)
+        return rate
+
+
 class Steps(click.ParamType):  # type: ignore[type-arg]
     """Steps of work, `24000000` or `24M`: more than zero."""
 
@@ -153,6 +171,7 @@ SHARE: Final = Share()
 FACTOR: Final = Factor()
 AMOUNT: Final = Amount(bare=True)
 MEMORY: Final = Amount(bare=False)
+RATE: Final = Rate()
 BATCH: Final = Count(1, (1 << 31) - 1)
 THREADS: Final = Count(1, 1024)
 SEED: Final = Count(0, (1 << 64) - 1)

@@ -82,7 +82,7 @@ def _tensors_of(egraph: EGraph, own: Collection[str]) -> tuple[Tensor, ...]:
     added = [op for op in egraph.operators if op.name not in own]
     known = {t.name: t for t in egraph.union.tensors}
     read = dict.fromkeys(a.tensor for op in added for a in op.inputs if a.tensor in known)
-    given = tuple(Tensor(t, known[t].shape, known[t].dtype, Role.INPUT) for t in read)
+    given = tuple(Tensor(t, known[t].shape, known[t].dtype, Role.INPUT, host=known[t].host) for t in read)
     writes = [(op.name, known[op.output.tensor]) for op in added if op.output.tensor in known]
     return *given, *(replace(t, name=f"={name}", source_shape=None) for name, t in writes)
 
@@ -131,7 +131,8 @@ def decode_joint(members: Mapping[str, Member]) -> Jointly:
             operators.append(replace(op, output=replace(op.output, tensor=tensor.text())))
     if own or added:
         head["operators"].fail(f"leaves out {min({**own, **added})!r}")
-    egraph = EGraph(base, tuple(tensors), tuple(operators))
+    away = {op.output.tensor for op in operators if op.function == "to_host"}
+    egraph = EGraph(base, tuple(replace(t, host=True) if t.name in away else t for t in tensors), tuple(operators))
     _same_tensors(nodes, egraph, {op.name for op in base.operators})
     if head["graphs"].text(64) != egraph.sha256:
         head["graphs"].fail("is not the hash of what the file holds")

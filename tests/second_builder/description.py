@@ -77,6 +77,12 @@ class Tensor:
     shape: tuple[int, ...]
     dtype: str
     role: str
+    host: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of a device per element."""
+        return 0 if self.host else BYTES[self.dtype]
 
 
 @dataclass(frozen=True)
@@ -115,6 +121,7 @@ class Device:
     launch: Fraction
     products: dict[str, ProductTable]
     attention: dict[tuple[str, str], dict[str, Fraction]]
+    host: Fraction | None
 
 
 @dataclass(frozen=True)
@@ -134,7 +141,10 @@ class Machine:
 def read_program(text: str) -> Program:
     """The program of `Graph.to_json()`."""
     data = json.loads(text)
-    tensors = {t["name"]: Tensor(t["name"], tuple(t["shape"]), t["dtype"], t["role"]) for t in data["tensors"]}
+    tensors = {
+        t["name"]: Tensor(t["name"], tuple(t["shape"]), t["dtype"], t["role"], t.get("host", False))
+        for t in data["tensors"]
+    }
     state = {parameter: value for parameter, value in data.get("state", [])}
     return Program(tensors, tuple(_operator(o) for o in data["operators"]), tuple(data["outputs"]), state)
 
@@ -208,6 +218,7 @@ def _device(data: dict) -> Device:
             (a["dtype"], a["direction"]): {k: Fraction(v) for k, v in a.items() if k not in ("dtype", "direction")}
             for a in data.get("attention", [])
         },
+        Fraction(data["host"]) if "host" in data else None,
     )
 
 

@@ -62,6 +62,8 @@ def busy(op: Operator, program: Program, box: dict[str, Interval], device: Devic
     form = device.attention.get((peak, direction(op))) if work_per_point and op.kind == "attention" else None
     if form:
         return attention_seconds(op, box, form, work_per_point, bytes_moved(op, program, box) / device.bandwidth)
+    if op.function in ("to_host", "from_host"):
+        return bytes_moved(op, program, box) / device.host + device.launch
     arithmetic = work / device.peaks[peak] if work else Fraction(0)
     return max(arithmetic, bytes_moved(op, program, box) / device.bandwidth) + device.launch
 
@@ -108,7 +110,7 @@ def bytes_moved(op: Operator, program: Program, box: dict[str, Interval]) -> Fra
         elements = volume(found)
         if op.kind == "gather" and operand is op.inputs[0]:
             elements = points(op, box)
-        total += elements * BYTES[tensor.dtype]
+        total += elements * tensor.size
     return Fraction(total)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .axis_classes import class_orders
-from .description import BYTES, Axis, Index, Machine, Operand, Operator, Program
+from .description import Axis, Index, Machine, Operand, Operator, Program
 from .measured_time import units
 from .memory_rows import copied, held
 from .operator_time import operator_units
@@ -14,6 +14,9 @@ from .placements import Matrix, matrices
 from .reduction_time import Moved
 from .resharding_time import redistribution, rounded, transfer_time
 from .tilings import Tiling, operand_tiling
+
+FORBIDDEN = 1 << 60
+"""What no solution costs."""
 
 Vertex = tuple[str, str]
 """`("operator", name)` or `("copy", tensor)`."""
@@ -116,7 +119,7 @@ class Tables:
         return self.known_edges[edge]
 
     def _edge_costs(self, edge: Edge) -> list[list[int]]:
-        size = BYTES[self.program.tensors[edge.tensor].dtype]
+        size = self.program.tensors[edge.tensor].size
         sources = self.leaves(edge.source)
         targets = self.wants(edge.target, edge.position)
         columns = {*targets}
@@ -126,6 +129,8 @@ class Tables:
         return [[known[a][b] for b in targets] for a in sources]
 
     def _price(self, moved: Moved, element_bytes: int) -> int:
+        if not element_bytes:  # it lies on hosts, and stays there
+            return FORBIDDEN if any(map(any, moved[:2])) else 0
         if (moved, element_bytes) not in self.prices:
             on_links = rounded(transfer_time(moved, element_bytes, self.machine), self.scale)
             self.prices[moved, element_bytes] = on_links + units(moved[2], element_bytes, self.machine, self.scale)
@@ -145,7 +150,7 @@ class Tables:
             else:
                 vertex = ("copy", use.tensor)
                 tilings = self.leaves(vertex)
-            size = BYTES[self.program.tensors[use.tensor].dtype]
+            size = self.program.tensors[use.tensor].size
             out.append(Row(vertex, use.start, use.end, tuple(size * t.largest for t in tilings)))
         return out
 

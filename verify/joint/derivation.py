@@ -2,6 +2,7 @@
 
     given     the operators of the user's graph: what they compute is what their tensors are
     define    the first operator of a new tensor: the tensor is what it computes
+    offload   a new tensor is what the operator of the place computes, on hosts; or the node brings it back
     again     a new tensor is what the only operator of the place computes: the node is that operator, once more
     equal     the node is the first operator of the place with operands replaced by what the same operator computes
     library   a step by a rule of a library is an instance of it (`libraries`), and a step:
@@ -19,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...models.joint.egraph import EGraph
-from ...models.joint.rules import AGAIN, DEFINE, EQUAL, LIBRARIES
+from ...models.joint.rules import AGAIN, DEFINE, EQUAL, LIBRARIES, OFFLOAD
 from ...models.program.operators import Operator
 from ...models.rewrites.rule import Substitution
 from ...proofs.joint.derivation import Derivation, Step
@@ -28,7 +29,7 @@ from .forms import FORMS, facts_of
 from .kinds import HITS
 from .libraries import rules_in, wrong_instance
 from .meaning import wrong_equation
-from .twins import wrong_again, wrong_twins
+from .twins import wrong_again, wrong_copy, wrong_twins
 from .wellformed import wrong_egraph
 
 
@@ -63,7 +64,7 @@ def wrong_derivation(egraph: EGraph, derivation: Derivation, whole: Budget | Non
         )
         if wrong:
             return f"{place}: {wrong}"
-        if step.rule in (DEFINE, AGAIN) and not step.book:
+        if not step.book and (step.rule in (DEFINE, AGAIN) or (step.rule == OFFLOAD and len(step.place) == 1)):
             defined.add(node.output.tensor)
         known[node.name] = node
     if missing := sorted(every.keys() - known.keys()):
@@ -99,10 +100,12 @@ def _wrong_step(
     if unknown := [name for name in step.place if name not in known]:
         return f"operator {unknown[0][:80]!r} of its place is not proved yet"
     place = [known[name] for name in step.place]
-    if step.rule == AGAIN and not step.book:
-        fresh = node.output.tensor in free
-        wrong = wrong_again(node, place, egraph.union) if fresh else f"{node.output.tensor!r} has a meaning already"
+    if step.rule == AGAIN and not step.book or step.rule == OFFLOAD and not step.book and len(place) == 1:
+        fresh, judge = node.output.tensor in free, wrong_again if step.rule == AGAIN else wrong_copy
+        wrong = judge(node, place, egraph.union) if fresh else f"{node.output.tensor!r} has a meaning already"
         return wrong or ("" if step.facts == facts_of(node) else _facts(node))
+    if step.rule == OFFLOAD and not step.book:
+        return wrong_copy(node, place, egraph.union) or ("" if step.facts == facts_of(node) else _facts(node))
     writes = [op.output.tensor for op in place]
     if writes[0] != node.output.tensor:
         return f"its place begins with what writes {writes[0]!r}, not {node.output.tensor!r}"

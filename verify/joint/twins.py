@@ -8,6 +8,13 @@ Likewise an operator that runs once more: a new tensor is what it gives, whateve
 
     place   f
     node    f, writing another tensor of the same shape and element type
+
+And what goes to the host's memory and comes back:
+
+    place   f
+    node    a copy to the host of what f writes, a new tensor
+    place   f, f once more, that copy
+    node    the copy back, writing what f once more writes
 """
 
 from __future__ import annotations
@@ -49,6 +56,31 @@ def wrong_again(node: Operator, place: list[Operator], graph: Graph) -> str:
         return f"{t.name!r} has not the shape and element type of {s.name!r}"
     expected = replace(op, name=node.name, output=replace(op.output, tensor=t.name))
     return "" if node == expected and s.name != t.name else f"it is not {op.name!r} once more"
+
+
+def wrong_copy(node: Operator, place: list[Operator], graph: Graph) -> str:
+    """Why a node is not a copy to the host of what the place writes, or the copy back; empty if it is one."""
+    if len(place) not in (1, 3):
+        return "its place is not one operator, or that one, what computes it again and the copy on the host"
+    first, away = place[0].output.tensor, node.function == "to_host"
+    read, written = graph.tensor(node.inputs[0].tensor), graph.tensor(node.output.tensor)
+    if node.function not in ("to_host", "from_host") or away != (len(place) == 1):
+        return f"{node.function!r} is not the copy that its place calls for"
+    if (read.shape, read.dtype) != (written.shape, written.dtype) or written.host != away or read.host == away:
+        return f"{written.name!r} is not {read.name!r} elsewhere"
+    names = [a.name for a in node.axes]
+    box = tuple(((name, 1),) for name in names)
+    plain = [tuple(i.terms for i in a.index) for a in (*node.inputs, node.output)] == [box, box]
+    if node.attributes or not plain or any(i.offset or i.whole for a in (*node.inputs, node.output) for i in a.index):
+        return "it does not copy element by element"
+    if away:
+        return "" if read.name == first else f"it copies {read.name!r}, not what {place[0].name!r} writes"
+    again, copy = place[1:]
+    if wrong := wrong_again(again, place[:1], graph):
+        return wrong
+    if copy.function != "to_host" or copy.inputs[0].tensor != first or copy.output.tensor != read.name:
+        return f"{copy.name!r} does not take {first!r} to {read.name!r}"
+    return "" if written.name == again.output.tensor else f"{again.name!r} does not write {written.name!r}"
 
 
 def _same(a: Operator, b: Operator, graph: Graph) -> bool:

@@ -51,7 +51,10 @@ def wrong_egraph(egraph: EGraph) -> str:
             given = [union.tensor(t) for t in dict.fromkeys(a.tensor for a in op.inputs)]
             Graph(
                 "node",
-                (*(Tensor(t.name, t.shape, t.dtype, Role.INPUT) for t in given), union.tensor(op.output.tensor)),
+                (
+                    *(Tensor(t.name, t.shape, t.dtype, Role.INPUT, host=t.host) for t in given),
+                    union.tensor(op.output.tensor),
+                ),
                 (op,),
                 (),
             ).check()

@@ -6,9 +6,10 @@ Overlap    the choices are those of all operators and copies; the schedule's tas
 Schedule   the schedule obeys them (`verify.schedules`)
 Space, Entries   the choices are the space's, the entries those of index sets
 WithinGap  for every placement the time is at least C, M and every P, hence their weighted mean, whose least the
-           certificate proves: all operators run on one stream (C) and all reshardings on one (M); a chain of
+           certificate proves: all operators run on one stream (C), but copies to
+           hosts and back, which have one of their own, and all reshardings on one (M); a chain of
            operators, each of which reads what the one before writes, takes its operators and the reshardings on
-           the way, and everything that depends on its end, directly or not, runs behind it on one stream (P); with a
+           the way, and all operators that depend on its end, directly or not, run behind it on one stream (P); with a
            limit it may be the least among placements that obey `memory.inescapable`
 Infeasible of a file without a schedule: no placement obeys `memory.inescapable` and `memory.unavoidable`
 
@@ -29,6 +30,7 @@ from ...models.layout.placement import SpaceError, space
 from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
 from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, Vertex
 from ...models.problem.unit import rounding_bound
+from ...models.program.operators import HOST_COPIES as HOST
 from ...models.schedules.problem import ScheduleProblem
 from ...proofs.container.archive import Member, identity
 from ...proofs.container.canonical import ContainerError
@@ -51,6 +53,8 @@ from .memory import blocks, inescapable, unavoidable
 
 FLAGS = ("one-stream-of-redistributions", "statistics-in-their-operator", "synchronous-weights")
 """Assumed beside those of the problem, of which `no-overlap` is none any more."""
+OF_HOSTS = "one-stream-of-host-copies"
+"""Of plans that copy tensors to hosts: on a stream of their own, beside operators and reshardings."""
 
 Progress = Callable[[int, int], None]
 Wanted = tuple[list[tuple[str, int, tuple[int, ...]]], set[tuple[int, int, int]], list[int | None]]
@@ -115,7 +119,8 @@ def _checked(
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise ContainerError("overlap", f"no problem can be built from it: {str(error)[:300]}") from None
     rounding = (Rounding(planning.problem.scale, rounding_bound(planning.problem)),)
-    flags = tuple(sorted({*FLAGS, *planning.problem.assumptions} - {"no-overlap"}))
+    hosts = (OF_HOSTS,) if any(op.function in HOST for op in c.graph.operators) else ()
+    flags = tuple(sorted({*FLAGS, *hosts, *planning.problem.assumptions} - {"no-overlap"}))
     entries = Entries(planning, budget)
     wrong = wrong_structure(entries) or wrong_assumptions(planning.problem, c.graph, c.machine, where, c.memory)
     if c.schedule is None:
@@ -203,7 +208,11 @@ def expected_tasks(entries: Entries, x: tuple[int, ...], quantum: int) -> Wanted
         return -(-int(value) // quantum)  # type: ignore[call-overload, no-any-return]
 
     tasks: list[tuple[str, int, tuple[int, ...]]] = [
-        (op.name, units(problem.vertices[planning.operators[op.name]].cost[x[planning.operators[op.name]]]), (0,))
+        (
+            op.name,
+            units(problem.vertices[planning.operators[op.name]].cost[x[planning.operators[op.name]]]),
+            (2 if op.function in HOST else 0,),
+        )
         for op in graph.operators
     ]
     after: set[tuple[int, int, int]] = set()
@@ -243,8 +252,9 @@ def wrong_tasks(entries: Entries, x: tuple[int, ...], c: OverlapCertificate, mad
     if not isinstance(subject, ScheduleProblem):
         return "the schedule is one of a pipeline"
     tasks, after, moving = expected_tasks(entries, x, c.quantum)
-    if [(s.device, s.kind) for s in subject.streams] != [(0, "compute"), (0, "links")]:
-        return "the schedule has other streams than one of operators and one of reshardings"
+    hosts = any(streams == (2,) for _, _, streams in tasks)
+    if [(s.device, s.kind) for s in subject.streams] != [(0, "compute"), (0, "links"), *[(0, "host")] * hosts]:
+        return "the schedule has other streams than one of operators, one of reshardings, and one of copies to hosts"
     if subject.limits != (c.memory,):
         return "the schedule has another memory limit than the plan"
     for k, (have, want) in enumerate(zip(subject.tasks, tasks, strict=False)):
@@ -286,7 +296,8 @@ def counted_chain(entries: Entries, names: tuple[str, ...]) -> tuple[set[str], s
     for op in graph.operators:  # in an order in which everything is written before it is read
         if any(a.tensor in behind for a in op.inputs):
             behind.add(op.output.tensor)
-            counted.add(op.name)
+            if op.function not in HOST:  # they have a stream of their own
+                counted.add(op.name)
     return counted, edges
 
 
@@ -314,11 +325,13 @@ def _least(entries: Entries, paths: list[tuple[set[str], set[int]]], c: OverlapC
     planning = entries.planning
     problem, (each, moved, *along) = planning.problem, c.weights
     operator_of = {v: name for name, v in planning.operators.items()}
+    copied = {op.name for op in planning.graph.operators if op.function in HOST}
     vertices = []
     for v, vertex in enumerate(problem.vertices):
         factor = 0
         if v in operator_of:
-            factor = each + sum(w for w, (counted, _) in zip(along, paths, strict=True) if operator_of[v] in counted)
+            factor = 0 if operator_of[v] in copied else each
+            factor += sum(w for w, (counted, _) in zip(along, paths, strict=True) if operator_of[v] in counted)
         vertices.append(Vertex(vertex.name, multiple(vertex.cost, factor)))
     seen: dict[tuple[int, int], int] = {}
     tables: list[Ints] = []

@@ -8,6 +8,7 @@ independent of `models/`.
                          grouped product: of one group per point, those of its own groups, rounded up, where they are
                          even; attention: without features, only pairs of query and key in the band), at the peak of
                          the result's element type (attention: of its first operand's); none if the result is no float
+               to_host, from_host: bytes over the link to the host
                bytes_d   elements of every operand's box x element size (gather: of the table only the rows touched;
                          scan: and those of its body, in every turn; so are its launches)
                statistics of softmax, attention and layer norm: all-reduced over the digits of the `over` axes, each
@@ -15,6 +16,7 @@ independent of `models/`.
     movement   t = sum_i element_bytes load_i / bandwidth_i + latency_i phases_i
                fetch     load_i = max over level-i subtrees u of | union_{d in u} B_d  minus  union_{d in u} A_d |,
                          nothing if every B_d is inside A_d
+               what lies on hosts takes no byte, and is forbidden to move
                reduction over the open digits first, if there are any, see `reductions`
     measured   at levels with measured forms the collectives take the place of loads and phases, and a matrix product
                and an attention have the time of their class's form, see `verify/plan/measured.py` and
@@ -38,7 +40,8 @@ from numpy.typing import NDArray
 
 from ...models.layout.placement import Placement
 from ...models.machine.machine import Machine
-from ...models.machine.parts import DeviceClass
+from ...models.machine.parts import DeviceClass, MachineError
+from ...models.problem.selection_problem import FORBIDDEN
 from ...models.program.graph import Graph
 from ...models.program.operators import NodeKind, Operator
 from .attention_forms import attention_axes, attention_seconds, form_of
@@ -126,7 +129,7 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
         moved = sum(n * size for n, size in zip(elements, sizes, strict=True))
         if loop:
             moved += sum(size * prod(length[a] for a in along) for along, size in loop.moved)
-        time = moved / at.bandwidth
+        time = moved / carrier_rate(op.function, at)
         form = at.product(peak_of) if product else None
         if product and form:
             extents = [prod(length[a] for a in part) for part in product.parts]
@@ -142,6 +145,15 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
         busy = max(busy, time + at.launch * (loop.launches if loop else 1))
     statistics, more = _statistics(op, placement, machine, blocks, scale)
     return ceil((busy + statistics) * scale) + more
+
+
+def carrier_rate(function: str, device: DeviceClass) -> Fraction:
+    """Bytes/s of what an operator moves.  Raises `MachineError` if the machine says nothing of the link to the host."""
+    if function not in ("to_host", "from_host"):
+        return device.bandwidth
+    if device.host is None:
+        raise MachineError(f"[[device_class]] {device.name!r}", "states no link to the host")
+    return device.host
 
 
 @lru_cache(maxsize=8)
@@ -180,6 +192,8 @@ def communication_entry(
     element_bytes: int, source: DeviceBoxes, target: DeviceBoxes, machine: Machine, scale: int = PER_SECOND
 ) -> int:
     """Time of the resharding from `source` (perhaps partial) to `target` (closed), in units of 1/`scale` s."""
+    if not element_bytes:  # it lies on hosts, and nothing takes it to another device
+        return FORBIDDEN if any(map(any, communication_loads(source, target))) else 0
     loads = communication_loads(source, target, choice_of(machine, element_bytes))
     linear = ceil(seconds(loads, element_bytes, machine) * scale)
     if not any(level.collectives for level in machine.levels):

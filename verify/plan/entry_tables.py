@@ -19,7 +19,7 @@ import numpy as np
 
 from ...models.machine.machine import Machine
 from ...models.machine.parts import DeviceClass
-from ...models.problem.selection_problem import Ints
+from ...models.problem.selection_problem import FORBIDDEN, Ints
 from ...models.program.operators import NodeKind
 from ...proofs.container.effort import PART
 from ..budget import Budget
@@ -28,7 +28,7 @@ from .bands import pairs_of_boxes
 from .box_tables import Layouts, Shape, blocks, operand_boxes, parts, volumes
 from .boxes import Box, Digit, difference, open_digits
 from .effort import charge_hulls, charge_unions
-from .entries import STATISTIC_BYTES, measured_by_box, seconds
+from .entries import STATISTIC_BYTES, carrier_rate, measured_by_box, seconds
 from .measured import of_fetch, of_reduction, product_seconds, units
 from .reductions import Choice, Loads, choice_of, reduction
 
@@ -108,7 +108,8 @@ def _rounded(
 ) -> Ints:
     """The slowest device of every placement, plus its statistics, over one denominator."""
     rates = [
-        (1 / c.peak(shape.peak) if shape.flops else Fraction(0), 1 / c.bandwidth, c.launch) for c in machine.classes
+        (1 / c.peak(shape.peak) if shape.flops else Fraction(0), 1 / carrier_rate(shape.function, c), c.launch)
+        for c in machine.classes
     ]
     statistics, more = _statistics(shape, matrices, machine, length, scale)
     begin = len(measured)
@@ -203,6 +204,10 @@ def communication_times(
     """Times of the resharding from every layout of `source` to every (closed) layout of `target`, in units of
     1/`scale` s.  `budget`: spent by the pairs that are counted cell by cell.
     """
+    if not element_bytes:
+        loads, phases = communication_loads(source, target, budget)
+        moved = sum((n != 0 for n in (*loads, *phases)), np.zeros(loads[0].shape, dtype=np.int64))
+        return np.where(moved > 0, FORBIDDEN, 0)
     loads, phases = communication_loads(source, target, budget, choice_of(machine, element_bytes))
     rates = [
         (Fraction(0), Fraction(0))  # priced by its collectives

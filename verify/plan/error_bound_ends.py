@@ -85,6 +85,7 @@ class _End:
             device,
             bandwidth=self.rate(device.bandwidth, *at, "bandwidth"),
             launch=self.time(device.launch, *at, "launch"),
+            host=None if device.host is None else self.rate(device.host, *at, "host"),
             peaks=tuple((dtype, self.rate(peak, *at, "peaks", dtype)) for dtype, peak in device.peaks),
             products=tuple(self.product(form, *at, "product", form.dtype) for form in device.products),
             attentions=tuple(self.attention(form, *at, "attention", form.dtype) for form in device.attentions),

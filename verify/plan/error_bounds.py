@@ -33,6 +33,7 @@ from ...models.layout.placement import SpaceError
 from ...models.machine.machine import Machine
 from ...models.machine.parts import STEP
 from ...models.problem.selection_problem import FORBIDDEN
+from ...models.program.operators import HOST_COPIES as HOST
 from ...models.program.operators import NodeKind, Operator
 from ...proofs.container.effort import OBJECT
 from ...proofs.plan.error_bounds import ErrorBounds
@@ -269,8 +270,9 @@ class _Box:
         seen = attention_axes(op) if flops else None
         attention = seen is not None and form_of(machine.device, dtype, seen.backward) is not None
         cut = [a for a, row in zip(placement.axes, placement.matrix, strict=False) if prod(row) > 1]
-        together = bool(op.spec.statistics) and any(a in op.over for a in cut)
-        if product or attention or together or op.kind is NodeKind.SCAN or machine.others or machine.profiles:
+        apart = bool(op.spec.statistics) and any(a in op.over for a in cut)  # brought together, or on another link
+        apart |= op.kind is NodeKind.SCAN or op.function in HOST
+        if product or attention or apart or machine.others or machine.profiles:
             low, high = self.operator(v, choice, self.ends, self.scale)
             return Bounded({}, Fraction(low), Fraction(high))
         work, moved = (self.operator(v, choice, (m,), 2)[0] // 2 for m in (self.flops, self.bytes))
@@ -347,7 +349,7 @@ class _Box:
 
     def _linear(self, v: int, choice: int) -> dict[str, Fraction] | None:
         op = self.operators[self.planning.decisions[v].name]
-        apart = op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE, NodeKind.SCAN)
+        apart = op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE, NodeKind.SCAN) or op.function in HOST
         if self.machine.others or self.machine.profiles or apart:
             return None
         if self.machine.device.products and self.graph.flops_per_point(op) and product_of(op) is not None:

@@ -8,6 +8,7 @@ waits for them, what fills its memory, and its parallelism in the field's words.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -19,7 +20,7 @@ from ....models.text import bytes_text, seconds_text
 from ....proofs.overlap.certificate import OverlapCertificate
 from ...explain.parallelism import LevelParallelism, parallelism_of
 from .planned import exposed_times, most_held
-from .tasks import COMPUTE, LINKS
+from .tasks import COMPUTE, HOST, LINKS
 
 SHOWN = 5
 """Reshardings that are printed, the most exposed first."""
@@ -27,26 +28,27 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Exposed:
-    """A resharding: its time, and how much of it runs while no operator does, in units of the problem; the operator
-    that begins when it has ended, which waited for it.
+    """A resharding, or (`host`) a copy to hosts or back: its time, and how much of it runs while no operator does, in
+    units of the problem; the operator that begins when it has ended, which waited for it.
     """
 
     name: str
     time: int
     exposed: int
     waiting: str
+    host: bool = False
 
 
 def exposures(problem: ScheduleProblem, starts: Ints, quantum: int) -> list[Exposed]:
-    """Every resharding of a schedule, the most exposed first."""
+    """Every resharding and copy to hosts of a schedule, the most exposed first."""
     tasks, exposed = problem.tasks, exposed_times(problem, starts).tolist()
     computing = sorted((int(starts[k]), k) for k, t in enumerate(tasks) if t.streams == (COMPUTE,))
     out = []
     for k, t in enumerate(tasks):
-        if t.streams == (LINKS,):
+        if t.streams in ((LINKS,), (HOST,)):
             after = bisect_left(computing, (int(starts[k]) + t.time, -1))
             waiting = tasks[computing[after][1]].name if after < len(computing) else ""
-            out.append(Exposed(t.name, t.time * quantum, exposed[k] * quantum, waiting))
+            out.append(Exposed(t.name, t.time * quantum, exposed[k] * quantum, waiting, t.streams == (HOST,)))
     return sorted(out, key=lambda e: (-e.exposed, e.name))
 
 
@@ -71,6 +73,7 @@ class OverlapReport:
             "lower_bound": c.lower_bound / scale,
             "operators": self.sums[0] / scale,
             "redistributions": self.sums[1] / scale,
+            **host_copies_json(self.rows, scale),
             "hidden": sum(e.time - e.exposed for e in self.rows) / scale,
             "exposed": [[e.name, e.time / scale, e.exposed / scale, e.waiting] for e in self.rows if e.exposed],
             "peak_bytes": self.peak,
@@ -115,13 +118,21 @@ def render_overlap(report: OverlapReport) -> list[str]:
     return [*lines, *([f"parallelism: {' | '.join(words)}"] if words else [])]
 
 
+def host_copies_json(rows: Sequence[Exposed], scale: int) -> dict[str, float]:
+    """Seconds of copies to hosts and back, of plans that have any."""
+    copied = sum(e.time for e in rows if e.host)
+    return {"host_copies": copied / scale} if copied else {}
+
+
 def stream_lines(sums: tuple[int, int], rows: tuple[Exposed, ...], scale: int) -> list[str]:
-    """What both streams take, and the reshardings that are exposed most."""
+    """What the streams take, and the reshardings and copies to hosts that are exposed most."""
     shown, hidden = sum(e.exposed for e in rows), sum(e.time - e.exposed for e in rows)
     apart = f"{seconds_text(hidden, scale)} are hidden and {seconds_text(shown, scale)} exposed"
     operators, moved = (seconds_text(t, scale) for t in sums)
+    copied = sum(e.time for e in rows if e.host)
+    copies = f", copies to hosts and back {seconds_text(copied, scale)}" if copied else ""
     return [
-        f"operators {operators}; reshardings {moved}, of which {apart}",
+        f"operators {operators}; reshardings {moved}{copies}, of which {apart}",
         *(
             f"  exposed {seconds_text(e.exposed, scale)} of {seconds_text(e.time, scale)}: {e.name}"
             + (f"; {e.waiting} waits" if e.waiting else "; nothing is left to run")

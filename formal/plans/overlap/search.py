@@ -1,11 +1,11 @@
 """Searches over placements for a step whose communication runs beside its computation.
 
-Numbers that no schedule is below, of every placement: C, all operators; M, all reshardings; and for a chain of
-operators P, these with the reshardings between them and all operators that come behind its end.  For weights of
-them the least weighted sum is found and proved.  The next weights are those whose bound would be best if the solutions
-that are known were all there are (Kelley's method); every solution that comes up is scheduled and gives the chain that
-says most about it.  Then placements are looked for whose reshardings hide better (`exposed`); the shortest schedule
-is the plan.
+Numbers that no schedule is below, of every placement: C, all operators (but copies to hosts and back); M, all
+reshardings; and for a chain of operators P, these with the reshardings between them and all operators that come behind
+its end.  For weights of them the least weighted sum is found and proved.  The next weights are those whose bound would
+be best if the solutions that are known were all there are (Kelley's method); every solution that comes up is scheduled
+and gives the chain that says most about it.  Then placements are looked for whose reshardings hide better
+(`exposed`); the shortest schedule is the plan.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ...selection.relax_resources import may_fit
 from .exposed import less_exposed
 from .memory import MOST_OPERATORS, kept_past, rows_of_every_order
 from .planned import Planned, schedule_if_fits, solve_weighted
-from .tasks import times_of
+from .tasks import copies_of, times_of
 
 WHOLE = 8
 """Sum of the weights that are tried."""
@@ -151,7 +151,8 @@ def chain_of(planning: Planning, x: tuple[int, ...]) -> Chain:
         names.append(at)
         at = before[at]
     names.reverse()
-    inside = {graph.operators[i].name for i in (*names, *np.flatnonzero(behind[last]).tolist())}
+    later = {graph.operators[i].name for i in np.flatnonzero(behind[last]).tolist()} - copies_of(graph)
+    inside = later.union(graph.operators[i].name for i in names)
     return Chain(tuple(graph.operators[i].name for i in names), frozenset(inside), links_of(graph, names, between))
 
 
@@ -196,14 +197,22 @@ def weighted_problem(
     """
     problem = planning.problem
     usages = {"": (), "program": problem.usages, "every": rows_of_every_order(planning) if rows == "every" else ()}
-    names = {v: name for name, v in planning.operators.items()}
+    names, copies = {v: name for name, v in planning.operators.items()}, copies_of(planning.graph)
     along = list(zip(chains, weights[2:], strict=True))
 
     def times(values: Ints, factor: int) -> Ints:
         return np.where(values >= FORBIDDEN, FORBIDDEN, values * factor)
 
     vertices = tuple(
-        Vertex(v.name, times(v.cost, weights[0] + sum(w for x, w in along if names[k] in x.late) if k in names else 0))
+        Vertex(
+            v.name,
+            times(
+                v.cost,
+                (names[k] not in copies) * weights[0] + sum(w for x, w in along if names[k] in x.late)
+                if k in names
+                else 0,
+            ),
+        )
         for k, v in enumerate(problem.vertices)
     )
     number: dict[tuple[int, int], int] = {}
@@ -226,7 +235,7 @@ def sums_of(planning: Planning, chains: Sequence[Chain], x: tuple[int, ...]) -> 
     operators, edges = times_of(planning, x)
     named = list(zip((op.name for op in planning.graph.operators), operators, strict=True))
     paths = (sum(t for name, t in named if name in c.late) + sum(edges[k] for k in c.edges) for c in chains)
-    return (sum(operators), sum(edges), *paths)
+    return (sum(t for name, t in named if name not in copies_of(planning.graph)), sum(edges), *paths)
 
 
 def every_order(planning: Planning) -> SelectionProblem:

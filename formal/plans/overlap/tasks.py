@@ -1,4 +1,5 @@
-"""The tasks of a plan: operators on one stream, reshardings on another, and what waits for what.
+"""The tasks of a plan: operators on one stream, reshardings on another, copies to hosts and back on a third, and what
+waits for what.
 
     operator          after the reshardings of its operands (those that take no time: after what writes them)
     resharding    after the operator that writes the tensor, or what filled its copy
@@ -13,11 +14,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 from ....models.cost.selection import DecisionKind, Planning
+from ....models.program.graph import Graph
+from ....models.program.operators import HOST_COPIES
 from ....models.schedules.problem import Precedence, ScheduleProblem, Stream, Task
 from .memory import holdings
 
-COMPUTE, LINKS = 0, 1
-STREAMS = (Stream(0, "compute"), Stream(0, "links"))
+COMPUTE, LINKS, HOST = 0, 1, 2
+STREAMS = (Stream(0, "compute"), Stream(0, "links"), Stream(0, "host"))
+"""The last one only of programs that copy to hosts."""
 LARGEST = 1 << 38
 """All times together stay below this."""
 
@@ -41,12 +45,21 @@ def quantum_of(operators: list[int], edges: list[int]) -> int:
     return -(-(sum(operators) + sum(edges) + 1) // LARGEST)
 
 
+def copies_of(graph: Graph) -> frozenset[str]:
+    """Operators on the stream of copies to hosts."""
+    return frozenset(op.name for op in graph.operators if op.function in HOST_COPIES)
+
+
 def tasks_of(planning: Planning, x: tuple[int, ...], quantum: int) -> ScheduleProblem:
     """The scheduling problem of a solution."""
     graph = planning.graph
     operators, edges = times_of(planning, x)
     number = {op.name: k for k, op in enumerate(graph.operators)}
-    tasks = [Task(op.name, -(-t // quantum), (COMPUTE,)) for op, t in zip(graph.operators, operators, strict=True)]
+    tasks = [
+        Task(op.name, -(-t // quantum), (HOST if op.function in HOST_COPIES else COMPUTE,))
+        for op, t in zip(graph.operators, operators, strict=True)
+    ]
+    streams = STREAMS if any(t.streams == (HOST,) for t in tasks) else STREAMS[:HOST]
     arcs: set[tuple[int, int]] = set()
     filled: dict[str, int] = {}
     pending: list[tuple[int | None, str, int | None, int | None]] = []
@@ -74,4 +87,4 @@ def tasks_of(planning: Planning, x: tuple[int, ...], quantum: int) -> SchedulePr
     precedences = tuple(Precedence(a, b) for a, b in sorted(arcs))
     limit = planning.problem.limit
     held = () if limit is None else holdings(planning, x, moving)
-    return ScheduleProblem(graph.name, STREAMS, tuple(tasks), precedences, held, (limit,), "quantum", 1).check()
+    return ScheduleProblem(graph.name, streams, tuple(tasks), precedences, held, (limit,), "quantum", 1).check()

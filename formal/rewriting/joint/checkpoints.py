@@ -1,6 +1,9 @@
-"""Programs to begin with where every tensor is kept or computed again by itself: all that the first k blocks may
-compute again is computed again, nothing else (`--recompute auto` without the choice tensor by tensor).
+"""Programs to begin with where every tensor is kept, computed again or offloaded by itself: one rule for all tensors of
+the first k blocks (`--recompute auto` without the choice tensor by tensor), nothing else.
 
+    rule   all are computed again; only those that are cheap (no product, no attention: what Megatron-LM calls
+           selective); where tensors may lie on hosts: the cheap ones computed again and the others offloaded; all
+           offloaded
     k      0 (the graph as it is), all blocks, then halving: towards fewer where the smaller end does not fit, else
            towards the cheaper end
     cost   of the problem over all programs with the modes of this one, read off its tables: nothing is built again
@@ -10,11 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from ....models.joint.egraph import EGraph, Modes
-from ....models.joint.rules import AGAIN, EQUAL
+from ....models.joint.rules import AGAIN, EQUAL, OFFLOAD
 from ....models.program.graph import Graph
+from ....models.program.operators import NodeKind
 from ....models.sources.training.recompute import block_of
 from ....proofs.joint.derivation import Derivation
 
@@ -48,7 +53,43 @@ def computed_again(egraph: EGraph, derivation: Derivation, program: Graph) -> tu
     """Tensors of the forward pass that a program computes again, in the order of the backward pass."""
     writes = {op.name: op.output.tensor for op in egraph.operators}
     of = {writes[s.node]: writes[s.place[0]] for s in derivation.steps if s.rule == AGAIN}
-    return tuple(of[op.output.tensor] for op in program.operators if op.output.tensor in of)
+    back = _copies_back(derivation)
+    return tuple(of[op.output.tensor] for op in program.operators if op.output.tensor in of and op.name not in back)
+
+
+def tensors_on_hosts(egraph: EGraph, derivation: Derivation, program: Graph | None = None) -> frozenset[str]:
+    """Tensors that may lie in the memory of hosts, or that do in one program."""
+    writes = {op.name: op.output.tensor for op in egraph.operators}
+    runs = None if program is None else {op.name for op in program.operators}
+    back = _copies_back(derivation)
+    return frozenset(writes[t] for node, t in back.items() if runs is None or node in runs)
+
+
+def _copies_back(derivation: Derivation) -> dict[str, str]:
+    """Copy from the host -> the user's operator of what it brings back."""
+    return {s.node: s.place[0] for s in derivation.steps if s.rule == OFFLOAD and len(s.place) > 1}
+
+
+@dataclass(frozen=True)
+class Way:
+    """What becomes of tensors: those computed again, those that lie on hosts; others are kept."""
+
+    again: frozenset[str]
+    away: frozenset[str] = frozenset()
+
+
+CHEAP: Final = frozenset({NodeKind.MAP, NodeKind.LAYOUT, NodeKind.NORMALISE, NodeKind.REDUCE, NodeKind.GATHER})
+"""Kinds of operators that cost about as much as reading what they write."""
+
+
+def ways_of(egraph: EGraph, derivation: Derivation) -> tuple[Way, ...]:
+    """The rules to begin with, each once."""
+    every = frozenset(t for tensors in tensors_of_blocks(egraph, derivation).values() for t in tensors)
+    cheap = every.intersection(op.output.tensor for op in egraph.base.operators if op.kind in CHEAP)
+    found = [Way(every), Way(cheap)]
+    if hosts := tensors_on_hosts(egraph, derivation):
+        found += [Way(cheap, hosts - cheap), Way(every - hosts, hosts)]
+    return tuple(dict.fromkeys(way for way in found if way.again or way.away))
 
 
 def again_words(tensors: Sequence[str]) -> str:
@@ -63,8 +104,12 @@ def again_words(tensors: Sequence[str]) -> str:
     return ", ".join(ts[0] if len(ts) == 1 else f"{len(ts)} like {ts[0]}" for ts in alike.values())
 
 
-def modes_with(egraph: EGraph, derivation: Derivation, tensors: frozenset[str]) -> Modes:
-    """The user's program in which every backward reader of `tensors` reads them computed again."""
+def modes_with(
+    egraph: EGraph, derivation: Derivation, tensors: frozenset[str], hosts: frozenset[str] = frozenset()
+) -> Modes:
+    """The user's program in which every backward reader of `tensors` reads them computed again, or those of `hosts`
+    from there.
+    """
     writes = {op.name: op.output.tensor for op in egraph.operators}
     new = {writes[s.place[0]]: writes[s.node] for s in derivation.steps if s.rule == AGAIN}
     by_reading = {(op.output.tensor, tuple(a.tensor for a in op.inputs)): op.name for op in egraph.operators}
@@ -73,6 +118,9 @@ def modes_with(egraph: EGraph, derivation: Derivation, tensors: frozenset[str]) 
         first = nodes[0]
         read = tuple(new[a.tensor] if a.tensor in tensors else a.tensor for a in first.inputs)
         named[t] = by_reading.get((t, read), first.name)
+    for node, op in _copies_back(derivation).items():
+        if writes[op] in hosts:
+            named[writes[node]] = node
     return egraph.close_modes(named)
 
 
@@ -81,7 +129,7 @@ def without_rules(egraph: EGraph, derivation: Derivation) -> frozenset[str]:
     found = {op.name for op in egraph.base.operators}
     again = set[str]()
     for step in derivation.steps:
-        if step.rule == AGAIN and step.place[0] in found:
+        if step.rule in (AGAIN, OFFLOAD) and step.place[0] in found:
             again.add(step.node)
         elif step.rule != EQUAL or step.place[0] not in found | again or not again.intersection(step.place):
             continue

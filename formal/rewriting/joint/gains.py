@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from ....models.cost.selection import build
 from ....models.joint.egraph import EGraph
-from ....models.joint.rules import AGAIN, DEFINE, EQUAL, LIBRARIES, STATEMENTS
+from ....models.joint.rules import AGAIN, DEFINE, EQUAL, LIBRARIES, OFFLOAD, STATEMENTS
 from ....models.layout.placement import space
 from ....models.problem.claims import Status
 from ....models.text import seconds_text
@@ -80,7 +80,8 @@ def rewritings(joint: Jointly, plan: Plan) -> list[tuple[Rewriting, ...]]:
         t = op.output.tensor
         if op.name in steps and (steps[op.name].book or steps[op.name].rule != DEFINE):
             rules, place = _proof(joint.derivation, egraph, op.name)
-            if {rule for rule, _ in rules} <= {AGAIN, EQUAL} and AGAIN in {rule for rule, _ in rules}:
+            used = {rule for rule, _ in rules}
+            if used <= {AGAIN, EQUAL, OFFLOAD} and used & {AGAIN, OFFLOAD}:
                 continue
             one = Rewriting(t, rules, place, op.name, steps[op.name].facts)
             position = [n.name for n in egraph.nodes[t]].index(op.name)
@@ -149,4 +150,4 @@ def lines(found: list[Gain]) -> list[str]:
             + (f", and {more} more alike" if more else "")
             + f"; gains {gained} ({said})"
         )
-    return out or ["  nothing: the user's graph is the best program"]
+    return out or ["  nothing: no rule makes it faster"]

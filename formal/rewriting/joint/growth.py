@@ -51,20 +51,24 @@ def safe(
     rounds: int = ROUNDS,
     most: int = MOST_NODES,
     seconds: float | None = None,
-    again: TrainingStep | None = None,
+    again: tuple[TrainingStep, bool] | None = None,
 ) -> tuple[EGraph, Derivation]:
     """The e-graph in which the user's plans cost what they cost, and that is not too large.  Rules that change that are
     left out: where it is too large, all but some (`NARROWER`); else one, if that is enough, else the last ones.
     `seconds`: for all that at most, None for a share of the clock's; `again`: the step that the graph is, whose tensors
-    may be computed again, unless that makes it too large.
+    may be computed again, unless that makes it too large, and whether they may lie on hosts.
     """
     whole = clock or Clock()
     until = whole.share(ALL_RULES_SHARE) if seconds is None else whole.at_most(seconds)
     egraph, derivation = _by_rules(graph, rules, until, pays, rounds, most)
     if again is None:
         return egraph, derivation
-    wide = with_recomputation(egraph, derivation, again)
-    return (egraph, derivation) if _too_large(wide[0]) or not same_order(wide[0]) else wide
+    step, hosts = again
+    for away in (True, False) if hosts else (False,):
+        wide = with_recomputation(egraph, derivation, step, away)
+        if same_order(wide[0]) and not _too_large(wide[0]):
+            return wide
+    return egraph, derivation
 
 
 def _by_rules(

@@ -16,10 +16,12 @@ from ...plans.time_limit import TimeLimit
 from ...selection.model.clock import Clock, Progress
 from .rules.library import rules_of
 from .saturate import SEARCHED, Rule
-from .solve import Again, Joint, joint_plan, plan_jointly
+from .solve import Again, Joint, has_hosts, joint_plan, plan_jointly
 
 RULES_SHARE = 0.4
 """Share of the search for programs that compute nothing again, where tensors may be; the others begin with its plan."""
+KEPT_SHARE = 0.4
+"""Share of what is left for programs that take nothing to hosts, where they may; the others begin with its plan."""
 SEARCH_SHARE = 0.7
 """Share of the time limit for tables and search: the check builds the tables of all programs again."""
 
@@ -81,6 +83,9 @@ def carry_out_jointly(
         if request.recompute != TENSORS or known is None:
             found = search(clock, None)
         else:
-            found = search(clock, Again(known, search(clock.share(RULES_SHARE), None) if rules else None))
+            first = search(clock.share(RULES_SHARE), None) if rules else None
+            if has_hosts(request.machine):
+                first = search(clock.share(KEPT_SHARE), Again(known, first))
+            found = search(clock, Again(known, first, has_hosts(request.machine)))
     limit.note_check(limit.elapsed_s - begun)  # most of it tables, which the check makes again
     return JointOutcome(graph, step, found, joint_plan(found))

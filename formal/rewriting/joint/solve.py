@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Final
 
 from ....models.cost.limits import TooLarge, check_sizes
@@ -43,7 +44,7 @@ from ...selection.model.clock import Clock, Overdue, Progress
 from ...selection.model.restrict import restrict
 from ...selection.relax_resources import relax_resources
 from ...selection.solve import Engine, solve
-from .checkpoints import halving, modes_with, tensors_of_blocks, without_rules
+from .checkpoints import Way, halving, modes_with, tensors_of_blocks, ways_of, without_rules
 from .embedding import Known, choices_of_program, choices_with_modes, embed_solution, program_of_solution
 from .growth import safe
 from .levels import LARGE, MIDDLE, SMALL, TooLong, first_level, larger, within
@@ -95,12 +96,14 @@ class Joint:
 
 @dataclass(frozen=True, eq=False)
 class Again:
-    """The training step whose tensors may be computed again, and what was found of its programs that compute none
-    again: the problem with both is larger, and its search would often end above that.
+    """The training step whose tensors may be computed again, and what was found of fewer programs, those that compute
+    none again or take none to hosts: the problem with both is larger, and its search would often end above that.
+    `hosts`: tensors may lie in the memory of hosts.
     """
 
     step: TrainingStep
     without: Joint | None = None
+    hosts: bool = False
 
     def program_in(self, egraph: EGraph) -> list[Known]:
         """The best program without, as one of a larger e-graph."""
@@ -108,6 +111,11 @@ class Again:
             return []
         modes, choices = program_of_solution(self.without.planning, self.without.answer.solution)
         return [(egraph.close_modes(modes), choices)]
+
+
+def has_hosts(machine: Machine) -> bool:
+    """Whether every device has a link to its host's memory."""
+    return all(c.host is not None for c in machine.classes)
 
 
 def plan_jointly(
@@ -142,9 +150,8 @@ def plan_jointly(
     plain = search.plan(base, whole.at_most(own_s))
     if clock.over():
         return search.alone(base, plain, notify)
-    egraph, derivation = safe(
-        graph, rules, clock, worth(machine), rounds, most, rewriting_s, None if again is None else again.step
-    )
+    asked = None if again is None else (again.step, again.hosts)
+    egraph, derivation = safe(graph, rules, clock, worth(machine), rounds, most, rewriting_s, asked)
     began = clock.seconds()
     try:
         check_sizes(egraph.union, machine, where)
@@ -340,18 +347,19 @@ class _Search:
         return found
 
     def checkpoints(self, joint: JointPlanning, derivation: Derivation, until: Clock) -> list[Known]:
-        """Programs in which the first blocks compute again what they may, and the best that was found of all that no
-        rule has changed, each with its plan.
+        """Programs in which the first blocks compute again what they may, or take it to hosts, and the best that was
+        found of all that no rule has changed, each with its plan.
         """
         blocks = list(tensors_of_blocks(joint.egraph, derivation).values())
         found: list[Known] = []
         longest = 0.0
 
-        def cost(k: int) -> int | None:
+        def cost(way: Way, k: int) -> int | None:
             nonlocal longest
             began = until.seconds()
             some = frozenset(t for tensors in blocks[:k] for t in tensors)
-            small = restrict(joint.problem, choices_of_program(joint, modes_with(joint.egraph, derivation, some)))
+            modes = modes_with(joint.egraph, derivation, some & (way.again | way.away), some & way.away)
+            small = restrict(joint.problem, choices_of_program(joint, modes))
             answer = self.solve_restricted(small.inner, until)
             longest = max(longest, until.seconds() - began)
             if answer.solution is None:
@@ -359,8 +367,9 @@ class _Search:
             found.append(program_of_solution(joint, small.solution_back(answer.solution)))
             return answer.cost
 
-        for _ in halving(len(blocks), cost, lambda: until.remaining_s() <= longest):
-            pass
+        for way in ways_of(joint.egraph, derivation):
+            for _ in halving(len(blocks), partial(cost, way), lambda: until.remaining_s() <= longest):
+                pass
         own = without_rules(joint.egraph, derivation)
         if len(own) < len(joint.egraph.operators) and not until.over():
             small = restrict(joint.problem, choices_with_modes(joint, lambda t, name: name is None or name in own))

@@ -15,6 +15,7 @@ Axis(name='k', extent=784, combine=<Combine.SUM: 'sum'>, splittable=True))
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from ...program.graph import Graph, GraphError, Role, Tensor
@@ -68,6 +69,8 @@ class Builder:
         result = self._tensor(
             name, [extents[a] for a in out], dtype or ("bool" if spec and spec.logical else None), Role.VALUE
         )
+        if function == "to_host":
+            self.tensors[result] = replace(self.tensors[result], host=True)
         attrs = tuple(sorted((attributes or {}).items()))
         self.operators.append(Operator(name, function, tuple(axes), tuple(inputs), access(result, *out), attrs))
         return result

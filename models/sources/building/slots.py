@@ -143,7 +143,7 @@ class _Region:
         while name in self.tensors:
             name += "'"
         extent = {a.name: a.extent for a in axes}
-        self.tensors[name] = Tensor(name, tuple(extent[a] for a in out), dtype, Role.VALUE)
+        self.tensors[name] = Tensor(name, tuple(extent[a] for a in out), dtype, Role.VALUE, host=function == "to_host")
         listed = tuple(sorted((attributes or {}).items()))
         self.operators.append(Operator(name, function, tuple(axes), tuple(inputs), access(name, *out), listed))
         return name

@@ -1,5 +1,5 @@
-"""Activation checkpointing tensor by tensor: what a backward pass reads is kept since the forward pass, or computed
-again just before it is read.
+"""Activation checkpointing tensor by tensor: what a backward pass reads is kept since the forward pass, computed again
+just before it is read, or lies in the memory of the host meanwhile.
 
     h            a tensor of the forward pass that is no result, with at most `MOST_READERS` readers
     again(h)     a new class: the operator of h once more (rule `compute-again`), before its first reader.  What its
@@ -7,6 +7,9 @@ again just before it is read.
                  other blocks read too reads what is kept
     readers      every operator of the backward pass that reads h may read again(h) in its place, and so may the
                  operators of other classes again(..) (rule `equal-operators`)
+
+    away(h)      with a link to the host: h on hosts, copied there as soon as it is computed, and the copy back, which
+                 gives again(h) too (rule `offload`)
 
 So one problem holds every set of these tensors, each with every placement: the claim is over all of them.  An operator
 with several such operands has one e-node per set of them, up to `MOST_OPERANDS`; beyond, all or none.
@@ -23,8 +26,9 @@ from itertools import product
 from typing import Final
 
 from .....models.joint.egraph import EGraph
-from .....models.joint.rules import AGAIN, EQUAL
+from .....models.joint.rules import AGAIN, EQUAL, OFFLOAD
 from .....models.program.graph import Role, Tensor
+from .....models.program.index import Access, Affine, Axis
 from .....models.program.operators import NodeKind, Operator
 from .....models.sources.training import TrainingStep
 from .....models.sources.training.recompute import PREFIX, block_of
@@ -40,8 +44,15 @@ and in those of what computes it again.
 """
 
 
-def with_recomputation(egraph: EGraph, derivation: Derivation, step: TrainingStep) -> tuple[EGraph, Derivation]:
+AWAY: Final = "offload:"
+"""How the names of what lies on hosts, and of the copies there and back, begin."""
+
+
+def with_recomputation(
+    egraph: EGraph, derivation: Derivation, step: TrainingStep, hosts: bool = False
+) -> tuple[EGraph, Derivation]:
     """The e-graph of a training step with every tensor that may be computed again, and the proof of what is added.
+    `hosts`: or may lie on hosts.
 
     >>> from .....models.joint.rules import LIBRARY
     >>> from .....models.sources.training import build_step
@@ -52,14 +63,14 @@ def with_recomputation(egraph: EGraph, derivation: Derivation, step: TrainingSte
     >>> [t.name for t in wide.tensors]
     ['recompute:fc1', 'recompute:relu1', 'recompute:fc2', 'recompute:loss.log_softmax']
     """
-    return _Widening(egraph, derivation, step).whole()
+    return _Widening(egraph, derivation, step, hosts).whole()
 
 
 class _Widening:
     """`again`: tensor -> the first operator of the class that computes it again."""
 
-    def __init__(self, egraph: EGraph, derivation: Derivation, step: TrainingStep) -> None:
-        self.egraph, self.derivation = egraph, derivation
+    def __init__(self, egraph: EGraph, derivation: Derivation, step: TrainingStep, hosts: bool) -> None:
+        self.egraph, self.derivation, self.hosts = egraph, derivation, hosts
         passes = zip(step.graph.operators, step.passes, strict=True)
         behind = {op.name for op, (phase, _) in passes if phase != "F"}
         steps = enumerate(egraph.operators)
@@ -74,6 +85,7 @@ class _Widening:
         self.order: list[Operator] = []
         self.tensors: list[Tensor] = []
         self.steps: list[Step] = []
+        self.away: dict[str, Operator] = {}
 
     def _blocks(self) -> dict[str, str]:
         """Tensor of the forward pass -> its block; "" where what shares the name keeps nothing to itself."""
@@ -96,7 +108,7 @@ class _Widening:
             self.order.append(op)
             if i >= self.begin:
                 self._readings(op)
-        wide = EGraph(self.egraph.base, (*self.egraph.tensors, *self.tensors), tuple(self.order))
+        wide = EGraph(self.egraph.base, (*self.egraph.tensors, *self.tensors), tuple(self._with_copies()))
         steps = (*self.derivation.steps, *self.steps)
         return wide, replace(self.derivation, rounds=max(1, self.derivation.rounds), steps=steps)
 
@@ -131,7 +143,8 @@ class _Widening:
             if op is None or not self._comes(t, here):
                 waiting.pop()
                 continue
-            chain = t in self.private  # what other blocks read is needed before its block's backward pass
+            # what other blocks read is needed before its block's backward pass; what is in none would come all at once
+            chain = t in self.private and bool(self.blocks[t])
             before = [a.tensor for a in op.inputs if chain and self.blocks.get(a.tensor) == self.blocks[t]]
             if more := [x for x in before if self._comes(x, here)]:
                 waiting.append(more[0])
@@ -141,9 +154,33 @@ class _Widening:
             self.tensors.append(Tensor(name, known.shape, known.dtype, Role.VALUE))
             first = replace(op, name=name, output=replace(op.output, tensor=name))
             self._add(first, AGAIN, (op,))
+            if self.hosts:
+                self._bring_back(op, first)
             self._readings(first)
             self.again[t] = first
             waiting.pop()
+
+    def _bring_back(self, op: Operator, again: Operator) -> None:
+        """The copy of what `op` writes to hosts, whose place in the order comes later, and the copy back."""
+        known = self.egraph.union.tensor(op.output.tensor)
+        there = Tensor(self._free(AWAY + known.name), known.shape, known.dtype, Role.VALUE, host=True)
+        axes = tuple(Axis(f"i{k}", n) for k, n in enumerate(known.shape))
+        index = tuple(Affine.axis(a.name) for a in axes)
+        of, back = Access(known.name, index), Access(again.output.tensor, index)
+        away = Operator(there.name, "to_host", axes, (of,), Access(there.name, index))
+        self.tensors.append(there)
+        self.away[known.name] = away
+        self.steps.append(Step(OFFLOAD, away.name, (op.name,), facts(away)))
+        node = Operator(self._free(f"{there.name}{NAMED}back"), "from_host", axes, (Access(there.name, index),), back)
+        self._add(node, OFFLOAD, (op, again, away))
+
+    def _with_copies(self) -> Iterator[Operator]:
+        """The operators in order, copies to hosts behind the last that writes what they copy."""
+        last = {op.output.tensor: op.name for op in self.order if op.output.tensor in self.away}
+        for op in self.order:
+            yield op
+            if last.get(op.output.tensor) == op.name:
+                yield self.away[op.output.tensor]
 
     def _comes(self, t: str, here: int) -> bool:
         """Whether a tensor can be computed again before step `here`, and is not yet: not from a parameter that has its

@@ -36,7 +36,7 @@ def worth(machine: Machine) -> Pays:
             (a.index, tensors[a.tensor].shape, tensors[a.tensor].dtype) for a in op.inputs
         )
         if key not in known:
-            given = (Tensor(t.name, t.shape, t.dtype, Role.INPUT) for t in read.values())
+            given = (Tensor(t.name, t.shape, t.dtype, Role.INPUT, host=t.host) for t in read.values())
             out = tensors[op.output.tensor]
             problem = build(Graph("one", (*given, out), (op,), (out.name,)), one, space("complete")).problem
             known[key] = Fraction(problem.cost_of((0,) * len(problem.vertices)), problem.scale) - launch
