@@ -130,7 +130,7 @@ def by_itself(run: Run, engine: Engine) -> Answer:
     try:
         with interruptible(run.clock), _deep(run.options.solve.recursion):
             told = answer_to(run, told)
-            record, bound, reasons = proof_of(run, engine)
+            record, bound, reasons = proof_of(run, told)
             told, found = replace(told, reasons=reasons), answer_of(run, record, bound, alone=True)
     except Overdue:
         found = given_up(run)
