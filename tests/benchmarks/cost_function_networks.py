@@ -44,7 +44,7 @@ def ours(path: Path, limit_s: float, bytecode: Path) -> Row:
         after = os.times()
     found = json.loads(ran.stdout)
     seconds = after.children_user + after.children_system - before.children_user - before.children_system
-    said = {"status": found["status"], "cost": found.get("cost"), "bound": found.get("lower_bound")}
+    said = {"status": found.get("status", "no answer"), "cost": found.get("cost"), "bound": found.get("lower_bound")}
     return {**said, "seconds": round(seconds, 2), "limit": limit_s}
 
 
@@ -123,7 +123,7 @@ def main() -> int:
                     "limit": asked.theirs,
                 }
             if not bytecode.exists():  # modules, and what is compiled of kernels, are those of an installed package
-                ours(path, 5.0, bytecode)
+                ours(path, asked.limit, bytecode)
             row["ours"] = ours(path, asked.limit, bytecode)
             rows[name] = row
             print(name, row, file=sys.stderr, flush=True)

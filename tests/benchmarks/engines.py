@@ -61,6 +61,10 @@ SEEDS: Final = range(5)
 """Of `rows_some_bind`: 14 decisions, rows that bind."""
 
 ENGINES: Final = ("ilp", "smt", "cp-sat")
+HEADS: Final = {
+    "alone": "Alone: the engine gets the whole problem, and the certificate is made of its own proof",
+    "messages": "With messages: the engine gets what native messages leave open, the proof is native",
+}
 Row = dict[str, Any]
 
 
@@ -177,6 +181,7 @@ def summary(part: str, rows: dict[str, dict[str, Row]]) -> str:
 def page(rows: dict[str, dict[str, dict[str, Row]]]) -> str:
     """The page from all rows."""
     limits = sorted({r["limit"] for part in rows.values() for engines in part.values() for r in engines.values()})
+    told = "\n\n".join(f"## {HEADS[p]}\n\n{summary(p, r)}\n\n{text_of(p, r)}" for p, r in rows.items())
     return f"""# Other engines
 
 Made by `python tests/benchmarks/engines.py` (rows in engines.json), 2 cores (shared Xeon), other work beside it; time
@@ -184,17 +189,7 @@ limits of {" and ".join(f"{s:g}" for s in limits)} s. `s` are processor seconds 
 of the certificate, `checked` is the verdict of `check` in a process of its own, `the cheapest` compares with the native
 proof.
 
-## Alone: the engine gets the whole problem, and the certificate is made of its own proof
-
-{summary("alone", rows.get("alone", {}))}
-
-{text_of("alone", rows.get("alone", {}))}
-
-## With messages: the engine gets what native messages leave open, the proof is native
-
-{summary("messages", rows.get("messages", {}))}
-
-{text_of("messages", rows.get("messages", {}))}
+{told}
 """
 
 
