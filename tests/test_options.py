@@ -16,13 +16,15 @@ from random_problems import graphs_of_all_kinds
 
 import shardproof.formal.selection.tree.dense_search  # noqa: F401  defaults are read when it is imported
 from shardproof.__main__ import run
-from shardproof.formal.selection.options import Options, SolveOptions, TreeOptions, list_options
+from shardproof.formal.selection.options import Options, SolveOptions, TreeOptions, list_options, options_with
 from shardproof.formal.selection.relax_resources import relax_resources
 from shardproof.formal.selection.solve import solve
+from shardproof.formal.verbs import solve as verb
 from shardproof.models.problem.selection_problem import SelectionProblem
 
 from .test_seams import TIGHT, bound_rows, ladder
 
+PROBLEMS = Path(__file__).parent / "conformance" / "problems"
 PHASES = tuple(f.name for f in fields(Options))
 
 
@@ -40,13 +42,50 @@ def test_every_option_has_a_unit_and_a_reason() -> None:
     assert [o.name for o in shown] == [
         f"{p.name}.{f.name}" for p in fields(Options) for f in fields(getattr(Options(), p.name))
     ]
-    assert all(o.value and o.unit and o.reason for o in shown)
+    assert all(o.value and o.unit and o.range and o.reason for o in shown)
+
+
+def test_every_default_is_in_its_range_and_can_be_given() -> None:
+    for row in list_options(Options()):
+        assert options_with(Options(), [(row.name, row.value)]) == Options(), row.name
+    changed = options_with(Options(), [("network.sweeps", "9"), ("tree.part_gap", "1/7"), ("primal.sizes", "3 4")])
+    assert changed.network.sweeps == 9 and changed.tree.part_gap == Fraction(1, 7) and changed.primal.sizes == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("network.sweep=9", "did you mean network.sweeps?"),
+        ("sweeps=9", "no option of the search"),
+        ("__class__.x=1", "no option of the search"),
+        ("network", "no option of the search"),
+        ("network.sweeps", "a whole number, 1 and more (double sweeps), not ''"),
+        ("network.sweeps=0", "a whole number, 1 and more (double sweeps), not '0'"),
+        ("network.sweeps=1.5", "a whole number, 1 and more (double sweeps), not '1.5'"),
+        ("network.sweeps=" + "9" * 30, "a whole number, 1 and more"),
+        ("network.shrink=2", "a number from 0 to 1 (share of the labels), not '2'"),
+        ("network.shrink=nan", "a number from 0 to 1 (share of the labels), not 'nan'"),
+        ("network.shrink=1/0", "a number from 0 to 1 (share of the labels), not '1/0'"),
+        ("primal.sizes=3", "takes 2 numbers with spaces between, not '3'"),
+    ],
+)
+def test_what_is_no_option_is_refused_by_name(word: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["solve", str(PROBLEMS / "limited.json"), "--set", word]) == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_is_set_reaches_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(verb, "solve", lambda problem, options, **_: seen.append(options) or solve(problem))
+    assert run(["solve", str(PROBLEMS / "limited.json"), "--set", "network.sweeps=9", "--set", "tree.nodes=5"]) == 0
+    assert seen[0].network.sweeps == 9 and seen[0].tree.nodes == 5
 
 
 def test_the_verb_prints_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["solve", "--options", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)["options"]
-    assert document == {o.name: {"value": o.value, "unit": o.unit, "reason": o.reason} for o in list_options(Options())}
+    shown = [(o.name, o.value, o.unit, o.range, o.reason) for o in list_options(Options())]
+    assert document == {n: {"value": v, "unit": u, "range": r, "reason": w} for n, v, u, r, w in shown}
     assert run(["solve", "--options"]) == 0
     table = capsys.readouterr().out
     assert all(o.name in table and o.value in table for o in list_options(Options()))

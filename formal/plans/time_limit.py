@@ -24,14 +24,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ...models.cost.selection import Planning
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.terminal.ticks import ticking
 from ...models.text import NoAnswer
 from ..compiling import compiled_s, monotonic
 from ..selection.model.clock import Clock, Overdue
+
+if TYPE_CHECKING:
+    from ...models.cost.selection import Planning
 
 BEYOND: Final = 0.1
 BEYOND_S: Final = 10.0
@@ -100,6 +102,11 @@ WRITING_S: Final = 4.0
 AGAIN_S: Final = 2.0
 """Seconds of the processor from one giving up to the next, in which an answer is made without what was given up."""
 
+LOOK_S: Final = 0.02
+"""Seconds between two looks of a check at the clocks: one costs 10 to 40 us, and a small certificate asks ten thousand
+times.
+"""
+
 SEARCHING: Final = ("tables", "search")
 """Phases in which there is something to give up."""
 
@@ -151,7 +158,7 @@ class TimeLimit:
         self._processor, self._compiled_s, self._begun = _processor_s(), compiled_s(), monotonic() - self.gone_s
         self._processor -= min(self._processor, self.gone_s)
         self._end_s = END_S
-        self._under_way, self._next_s = BEFORE, 0.0
+        self._under_way, self._next_s, self._looked = BEFORE, 0.0, float("-inf")
         self._part: TimeLimit | None = None
         self._announced = False
 
@@ -254,7 +261,10 @@ class TimeLimit:
         """
         if self.limit_s is None:
             return False
-        left = self._left_s
+        now = self.elapsed_s
+        if self.begun and now < self._looked + LOOK_S:
+            return False
+        self._looked, left = now, self._left_s
         if self.begun is None:
             self.begun = not self._hopeless(left)
         return not self.begun or left < 0

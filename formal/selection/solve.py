@@ -23,12 +23,11 @@ from .answer import Answer, answer_of, answer_with
 from .decomposition.blocks import begin
 from .decomposition.quotient import quotient
 from .elimination.dense import Size, eliminate_dense, plain
-from .engines.alone import answer_to, proof_of, question, whose
 from .engines.consult import EngineAnswer, consult
 from .fallback import fallback, with_plain_bound
 from .model.clock import Clock, Overdue, Progress, Quiet
 from .model.dense import cells_of
-from .model.factored import whole
+from .model.factored import build, whole
 from .model.infinity import INFINITY
 from .model.interrupt import interruptible
 from .options import OPTIONS, Limits, Options
@@ -124,12 +123,14 @@ def by_itself(run: Run, engine: Engine) -> Answer:
     """`solve` by another engine alone: what it found and proved when it was over, with a bound at least."""
     if engine == "native":
         raise ValueError("alone: choose the engine ilp, smt or cp-sat; the native search is alone without it")
+    from .engines.alone import answer_to, proof_of, question, whose  # most commands ask nobody
+
     told = question(run, engine)
     run.problem.check()
     try:
         with interruptible(run.clock), _deep(run.options.solve.recursion):
             told = answer_to(run, told)
-            record, bound, reasons = proof_of(run, engine)
+            record, bound, reasons = proof_of(run, told)
             told, found = replace(told, reasons=reasons), answer_of(run, record, bound, alone=True)
     except Overdue:
         found = given_up(run)
@@ -205,7 +206,16 @@ def _network_search_accepts(run: Run) -> bool:
 
 
 def _network_search(run: Run) -> Answer | None:
-    """None when presolve cannot begin, or the numbers are too large for its messages."""
+    """Elimination where the width allows.  None when presolve cannot begin, or the numbers are too large for its
+    messages.
+    """
+    run.progress.update("elimination", None, None)
+    network = build(run.unit, whole(run.problem))
+    outcome = run.eliminate(network, run.limits.joint, run.limits.work)
+    if outcome is not None:
+        if outcome.choice is not None:
+            run.incumbent.offer(network.solution(outcome.choice))
+        return answer_of(run, outcome.record, outcome.value)
     from .tree.network_search import NetworkSearch  # compiled loops: other problems start without them
 
     proved = NetworkSearch(run).run()

@@ -169,11 +169,17 @@ AUDIT: Final = Combinations(
 
 SOLVE: Final = Combinations(
     "solve",
-    ("show_options", "engine", "alone", "effort", "time_limit", "work_limit", "gap", "threads", "known", *OUTPUT),
+    (
+        *("show_options", "engine", "alone", "effort", "time_limit", "work_limit", "gap", "threads", "known"),
+        *("settings", *OUTPUT),
+    ),
     (
         Apart(
             "show_options",
-            ("engine", "alone", "effort", "time_limit", "work_limit", "gap", "threads", "known", "output", "force"),
+            (
+                *("engine", "alone", "effort", "time_limit", "work_limit", "gap", "threads", "known", "settings"),
+                *("output", "force"),
+            ),
             "it prints constants and solves nothing",
         ),
         Needs(
@@ -184,6 +190,7 @@ SOLVE: Final = Combinations(
         Apart("alone", ("known",), "the engine decides without what others found"),
         Apart("problem=egraph", ("engine", "alone", "threads"), "e-graphs have a search of their own, with one thread"),
         Apart("problem=egraph", ("known",), "choices are of selection problems"),
+        Apart("problem=egraph", ("settings",), "they are constants of the search of selection problems"),
     ),
     kinds={"problem": {"egraph": "an e-graph", "selection": "a problem", "unread": "a PROBLEM"}},
     neutral={"engine": "native"},
@@ -191,6 +198,7 @@ SOLVE: Final = Combinations(
         **_SEARCH,
         "gap": "what is proved optimal is within every gap",
         "effort": "it is a gap and a time, where these are not given",
+        "settings": "a constant changes how much is searched: of a small problem mostly nothing",
     },
 )
 

@@ -1,22 +1,65 @@
-"""Prints the options of the search: `shardproof solve --options`."""
+"""The options of the search on the command line: `shardproof solve --options` prints them, `--set` changes one."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
 from ...models.terminal.console import Exit, emit, say
 from ..plans.report import table_text
-from ..selection.options import OPTIONS, list_options
+from ..selection.options import OPTIONS, OptionRow, Options, list_options, options_with
+
+_GIVEN: Final = "shardproof.options_of_the_search"
 
 
-def print_options(as_json: bool) -> int:
-    """Every tuning constant of the search with its value, unit and reason, as a table or as one JSON object.
+def print_options(as_json: bool, problem: Path | None) -> int:
+    """Every tuning constant of the search with its value, unit, range and reason, as a table or as one JSON object.
 
-    The object maps the dotted name of an option to its `value` (text; several are separated by spaces), `unit` and
-    `reason`.
+    The object maps the dotted name of an option to its `value` (text; several are separated by spaces), `unit`,
+    `range` and `reason`.  Raises `UsageError` beside a problem.
     """
+    if problem is not None:
+        raise click.UsageError("--options prints constants and solves nothing: leave out PROBLEM")
     rows = list(list_options(OPTIONS))
     if as_json:
-        emit({"options": {r.name: {"value": r.value, "unit": r.unit, "reason": r.reason} for r in rows}})
+        emit({"options": {r.name: facts_of(r) for r in rows}})
     else:
-        table = [(r.name, r.value, r.unit, r.reason) for r in rows]
-        say(table_text(f"{len(rows)} options of the search", ("option", "value", "unit", "reason"), table, right=(1,)))
+        table = [(r.name, r.value, r.unit, r.range, r.reason) for r in rows]
+        heads = ("option", "value", "unit", "range", "reason")
+        say(table_text(f"{len(rows)} options of the search", heads, table, right=(1,)))
     return Exit.DONE
+
+
+def facts_of(row: OptionRow) -> dict[str, str]:
+    """An option without its name."""
+    return {"value": row.value, "unit": row.unit, "range": row.range, "reason": row.reason}
+
+
+def _settle(ctx: click.Context, param: click.Parameter, words: Sequence[str]) -> None:
+    """Keep the options with what `--set NAME=VALUE` says.  Raises `UsageError` for what is none."""
+    pairs = [(name, text) for name, _, text in (word.partition("=") for word in words)]
+    try:
+        ctx.meta[_GIVEN] = options_with(OPTIONS, pairs)
+    except ValueError as error:
+        raise click.UsageError(f"--set {error}") from None
+
+
+set_option = click.option(
+    "--set",
+    "settings",
+    metavar="NAME=VALUE",
+    multiple=True,
+    expose_value=False,
+    callback=_settle,
+    help="Another value of a constant of the search, such as network.sweeps=9 (--options lists names, units and "
+    "ranges); may be given several times.",
+)
+
+
+def options_given() -> Options:
+    """The options of the command that runs."""
+    given: Options = click.get_current_context().meta[_GIVEN]
+    return given

@@ -35,7 +35,7 @@ from ..selection.solve import Engine, solve
 from .combinations import SOLVE
 from .conflict import no_solution
 from .extraction import solve_extraction
-from .options import print_options
+from .options import options_given, print_options, set_option
 from .results import asked_json, asked_lines, document, outcome, sentence
 from .search_options import (
     alone_option,
@@ -74,6 +74,7 @@ def read_known(path: Path, problem: SelectionProblem) -> tuple[int, ...]:
     help="A solution that the search begins with and is never worse than: numbers of choices (JSON, or toulbar2's), or "
     "what a solver answered to 'shardproof export PROBLEM --to lp|mps|opb|smt2|wcsp'.",
 )
+@set_option
 @output_option("-o", "--output", help="The certificate file.", replaces_results=True)
 @force_option
 @json_option
@@ -95,9 +96,7 @@ def solve_command(
 ) -> int:
     """Solve a selection problem, or extract a term of least DAG cost from an e-graph, and write a certificate."""
     if show_options:
-        if problem_file is not None:
-            raise click.UsageError("--options prints constants and solves nothing: leave out PROBLEM")
-        return print_options(as_json)
+        return print_options(as_json, problem_file)
     if problem_file is None:
         raise click.MissingParameter(param_type="argument", param_hint="'PROBLEM'")
     if alone and engine in ONE_THREAD:
@@ -106,30 +105,30 @@ def solve_command(
     publisher = publisher.within(clock.late)
     with clock.phase("tables"):
         problem = load_problem(problem_file)
-    allowed = gap
     if isinstance(problem, EGraph):
         require_combination(SOLVE, problem="egraph")
-        return solve_extraction(publisher, problem, problem_file, clock, allowed, output, as_json)
+        return solve_extraction(publisher, problem, problem_file, clock, gap, output, as_json)
     begun = None if known is None else read_known(known, problem)
     clock.hold_back(check_seconds(problem, clock))
     with Watch("solving", problem.scale) as watch, clock.phase("search"):
         answer = solve(
             problem,
             clock=clock.clock.at_most(None),
-            gap=allowed,
+            gap=gap,
             engine=engine,
             alone=alone,
             progress=watch,
             threads=threads,
             known=() if begun is None else (begun,),
+            options=options_given(),
         )
     if answer.solution is None or answer.certificate is None:
         return no_solution(publisher, problem, answer, output, as_json, clock, beside=(problem_file,))
     with Watch("checking"), clock.phase("check"):
         published = publisher.publish(output, write_certificate(None, answer.certificate), problem)
-    code, status = outcome(published, allowed)
+    code, status = outcome(published, gap)
     if as_json:
-        told = document(status, published, problem, allowed, clock, (problem_file,))
+        told = document(status, published, problem, gap, clock, (problem_file,))
         beside = {} if begun is None else {"known_cost": problem.cost_of(begun)}
         emit({**told, "solution": list(answer.solution), **beside, **asked_json(answer)})
         return code

@@ -10,7 +10,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from ...models.cost.selection import Planning
 from ...models.problem.claims import Verdict
 from ...proofs.collective_programs.certificate import ReductionCertificate
 from ...proofs.container.archive import LIMITS, read_container, read_file
@@ -23,6 +22,7 @@ from ..plan.error_bounds import wrong_error_bounds
 from .kinds import Effort, Judged, require_known
 
 if TYPE_CHECKING:
+    from ...models.cost.selection import Planning
     from ...proofs.publishing.publisher import AnyPlan
 
 

@@ -4,7 +4,8 @@ The engine gets the whole problem as its encoding states it: no messages, presol
 evaluated exactly; then it is asked for the reasons, which become records that the checker replays:
 
     ilp   HiGHS: branch and bound for the answer, duals of its linear programs for the proof    `proof_by_duals.py`
-    smt   z3: its optimiser for the answer, unsatisfiable cores for the proof                   `proof_by_cores.py`
+    smt   z3: its optimiser for the answer; for the proof messages that are its unknowns        `proof_by_duals.py`,
+          or unsatisfiable cores where it says that nothing fits                                `proof_by_cores.py`
     cp-sat    CP-SAT: its search for the answer, assumptions that cannot hold for the proof     `cp_sat_cores.py`, which
                                                                                                 `proof_by_cores.py` asks
 
@@ -37,6 +38,7 @@ from ..tree.run import Run
 from .consult import Alone, EngineName, EngineRefused, most_parts, reply_of, require_engine, size_in
 from .cp_sat_cores import CpSatCores
 from .encodings import Reply, all_events
+from .encodings.messages import Messages
 from .encodings.relaxation import Relaxation
 from .proof_by_cores import CoreProof, Cores
 from .proof_by_duals import DualProof, exact_elimination, offer
@@ -48,7 +50,11 @@ PACKAGES: Final[dict[EngineName, tuple[str, str]]] = {
 }
 """What an engine is called, and the package that it comes in."""
 
-REASONS: Final[dict[EngineName, str]] = {"ilp": "HiGHS' LP duals", "smt": "z3's cores", "cp-sat": "CP-SAT's cores"}
+REASONS: Final[dict[EngineName, str]] = {
+    "ilp": "HiGHS' LP duals",
+    "smt": "z3's messages and cores",
+    "cp-sat": "CP-SAT's cores",
+}
 """Whose proof a certificate holds."""
 
 
@@ -74,7 +80,9 @@ def question(run: Run, engine: EngineName) -> Alone:
 def answer_to(run: Run, asked: Alone) -> Alone:
     """The question with the answer; its solution is offered to the incumbent of `run`."""
     problem, clock = run.problem, run.clock
-    at, given = clock.seconds(), clock.share(run.options.engines.asked_share).allowance()
+    options = run.options.engines
+    share = options.smt_share if asked.engine == "smt" else options.asked_share
+    at, given = clock.seconds(), clock.share(share).allowance()
     reply = reply_of(asked.engine, problem, given, run.threads, all_events(problem))
     clock.charge(given.steps or 0)
     cost = _cost(problem, reply)
@@ -93,14 +101,17 @@ def _cost(problem: SelectionProblem, reply: Reply) -> int | None:
     return None if exact_cost(problem, x) is None else problem.cost_of(x)
 
 
-def proof_of(run: Run, engine: EngineName) -> tuple[Record, int, int]:
+def proof_of(run: Run, asked: Alone) -> tuple[Record, int, int]:
     """The record made of the engine's reasons, its bound in whole units, and how many reasons it was asked for."""
+    engine = asked.engine
     prover: DualProof | CoreProof
     match engine:
         case "ilp":
             prover = DualProof(Relaxation(run.problem, run.base))
-        case "smt":
+        case "smt" if asked.says.startswith("unsat"):
             prover = CoreProof(run.problem, Cores(run).ask)
+        case "smt":
+            prover = DualProof(Messages(run.problem, run.base))
         case "cp-sat":
             prover = CoreProof(run.problem, CpSatCores(run).ask)
         case _:
@@ -111,7 +122,7 @@ def proof_of(run: Run, engine: EngineName) -> tuple[Record, int, int]:
         again = exact_elimination(run, domains, run.clock)
         return None if again is None else (again.record, again.value)
 
-    base = run.base if engine == "ilp" else run.unit
+    base = run.base if isinstance(prover, DualProof) else run.unit
     maker = Assembler(run.problem, run.incumbent.cost, run.enough(), base, eliminator)
     return *maker.assemble(tree, whole(run.problem)), prover.asked
 
@@ -130,13 +141,13 @@ def whose(problem: SelectionProblem, engine: EngineName, proof: Record | None, b
 
 
 def _rests(root: Record, engine: EngineName) -> bool:
-    """True when the records hold something that the engine said: messages or multipliers of HiGHS, cases of cores."""
+    """True when the records hold something that the engine said: messages, multipliers, or cases of cores."""
     todo = [root]
     while todo:
         record = todo.pop()
         match record:
             case Dual():
-                if engine == "ilp" and (record.multipliers or any(m.any() for m in (*record.to_u, *record.to_v))):
+                if engine != "cp-sat" and (record.multipliers or any(m.any() for m in (*record.to_u, *record.to_v))):
                     return True
                 todo += [] if record.then is None else [record.then]
             case Split():

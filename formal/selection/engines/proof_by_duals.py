@@ -25,6 +25,7 @@ from ..model.factored import Domains
 from ..model.resources import added_up
 from ..tree.proof_tree import DualNode, EliminationNode, Leaf, ProofTree, SplitNode
 from ..tree.run import Run
+from .encodings.messages import Messages
 from .encodings.relaxation import Floats, Relaxation
 
 
@@ -109,7 +110,7 @@ def exact_here(run: Run, ties: EliminationNode) -> bool:
 class DualProof:
     """Builds the tree; `asked`: programs so far; `conflict`: rows that a ray of the last one adds up to."""
 
-    relaxation: Relaxation
+    relaxation: Relaxation | Messages
     asked: int = 0
     conflict: RowConflict | None = None
 

@@ -8,8 +8,9 @@ ranges, markers and buffer sizes, on which results do not depend, stay where the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from typing import Final
 
 from .bound import BOUND, BoundOptions
@@ -19,7 +20,7 @@ from .elimination import ELIMINATION, EliminationOptions
 from .engines import ENGINES, EngineOptions
 from .limits import LIMITS, Limits
 from .network import NETWORK, NetworkOptions
-from .option import documentation_of
+from .option import documentation_of, range_of, value_from
 from .presolve import PRESOLVE, PresolveOptions
 from .primal import PRIMAL, PrimalOptions
 from .solve import SOLVE, SolveOptions
@@ -60,6 +61,7 @@ class OptionRow:
     name: str
     value: str
     unit: str
+    range: str
     reason: str
 
 
@@ -71,10 +73,36 @@ def list_options(options: Options) -> Iterator[OptionRow]:
     """
     for phase in fields(options):
         part: object = getattr(options, phase.name)
-        for name, said in documentation_of(type(part)).items():
+        for name, (said, reason) in documentation_of(type(part)).items():
             value = getattr(part, name)
             text = " ".join(str(v) for v in value) if isinstance(value, tuple) else str(value)
-            yield OptionRow(f"{phase.name}.{name}", text, *said)
+            unit, least, most = range_of(said)
+            span = f"{least} and more" if most is None else f"{least} to {most}"
+            yield OptionRow(f"{phase.name}.{name}", text, unit, span, reason)
+
+
+def options_with(options: Options, given: Iterable[tuple[str, str]]) -> Options:
+    """`options` with other values: pairs of a dotted name and what is to stand there.
+
+    Raises ValueError with the name of what is none, or is out of its range.
+
+    >>> options_with(OPTIONS, [("network.sweeps", "9")]).network.sweeps
+    9
+    """
+    for name, text in given:
+        phase, _, option = name.partition(".")
+        part: object = getattr(options, phase, None) if phase in {f.name for f in fields(options)} else None
+        said = {} if part is None else documentation_of(type(part))
+        if part is None or option not in said:
+            near = get_close_matches(name, [row.name for row in list_options(options)], 1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise ValueError(f"{name}: no option of the search; {hint}'shardproof solve --options' lists them")
+        try:
+            value = value_from(text, getattr(part, option), said[option][0])
+        except ValueError as error:
+            raise ValueError(f"{name} {error}") from None
+        options = replace(options, **{phase: replace(part, **{option: value})})  # type: ignore[arg-type, type-var]
+    return options
 
 
 __all__ = [
@@ -93,4 +121,5 @@ __all__ = [
     "SolveOptions",
     "TreeOptions",
     "list_options",
+    "options_with",
 ]

@@ -32,6 +32,10 @@ class EngineOptions:
     """share of the time limit: for the messages"""
     asked_share: float = 0.6
     """share of the time left: for the engine; the rest is for the proof"""
+    smt_share: float = 0.2
+    """share of the time left: the same for z3 alone, whose search for the answer ends within seconds or not at all
+    (PaSE's larger tables, problems with rows), and whose proof finds solutions too
+    """
     rows_at_once: int = 25
     """resource rows: added after a solution that breaks more"""
     turns: int = 5

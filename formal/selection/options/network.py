@@ -20,7 +20,7 @@ class NetworkOptions:
     """double sweeps, 1 and more: at a node below"""
     share: int = 20
     """one part in so many of the gap, 1 and more: sweeps at a node end when one gains less"""
-    again: float = 0.1
+    again: float = 0.5
     """share of the labels, 0 to 1: a node is swept again when fixing took at least so many"""
     rounds: int = 8
     """rounds, 1 and more: of sweeps and fixing at a node"""

@@ -19,7 +19,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import networkx as nx
 import numpy as np
 
 from ....models.problem.selection_problem import SelectionProblem
@@ -119,7 +118,18 @@ def repair_by_prices(
 
 def connected_parts(problem: SelectionProblem, free: set[int]) -> list[set[int]]:
     """The parts of `free` that no edge joins, smallest first."""
-    graph: nx.Graph[int] = nx.Graph()
-    graph.add_nodes_from(sorted(free))
-    graph.add_edges_from((e.u, e.v) for e in problem.edges if e.u in free and e.v in free)
-    return sorted(nx.connected_components(graph), key=lambda part: (len(part), min(part)))
+    near: dict[int, list[int]] = {v: [] for v in sorted(free)}
+    for e in problem.edges:
+        if e.u in free and e.v in free:
+            near[e.u].append(e.v)
+            near[e.v].append(e.u)
+    parts: list[set[int]] = []
+    for v in sorted(free):
+        if v in near:
+            part, todo = {v}, [v]
+            while todo:
+                fresh = [u for u in near.pop(todo.pop()) if u not in part]
+                part.update(fresh)
+                todo += fresh
+            parts.append(part)
+    return sorted(parts, key=lambda part: (len(part), min(part)))

@@ -22,9 +22,8 @@ import numpy as np
 
 from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
 from ....proofs.selection.certificates import Dual, Elimination, Open, Point, Record, Split
-from ..elimination.factored import Outcome, eliminate, elimination_order
 from ..model.dense import DenseProblem, alternating, concatenate_all, dense_problem, sides
-from ..model.factored import Domains, Network, build, whole
+from ..model.factored import Domains
 from ..model.infinity import INFINITY, NOTHING
 from ..model.units import denominator_for
 from ..presolve.presolve import Presolved, presolve
@@ -124,13 +123,6 @@ class NetworkSearch:
     def run(self) -> tuple[Record, int] | None:
         """A record and the bound that it establishes.  None where presolve cannot begin, or numbers are too large."""
         run = self.outer
-        run.progress.update("elimination", None, None)
-        found = self._elimination(build(run.unit, whole(run.problem)), run.limits.joint, run.limits.work)
-        if found is not None:
-            network, outcome = found
-            if outcome.choice is not None:
-                run.incumbent.offer(network.solution(outcome.choice))
-            return outcome.record, outcome.value
         run.progress.update("reduction", None, None)
         presolved = presolve(run.problem, clock=self.clock, options=run.options.presolve)
         if presolved is None:
@@ -149,25 +141,15 @@ class NetworkSearch:
             record, bound = self._record(root)
         return presolved.proof_back(record), bound if bound >= INFINITY else min(bound, run.incumbent.cost)
 
-    def _elimination(self, network: Network, joint: int, work: int) -> tuple[Network, Outcome] | None:
-        """What elimination of all of `network` finds, where that is within these limits and the budget of a check."""
-        run = self.outer
-        run.charge(network)
-        order = elimination_order(network, joint)
-        if not order.within(joint, min(work, run.replay), run.limits.last_kept):
-            return None
-        outcome = eliminate(network, order, self.clock, run.options.elimination)
-        return None if outcome is None or not run.proves(outcome) else (network, outcome)
-
     def _eliminated(self, node: Node) -> bool:
         """Whether the whole problem of `node` was solved by elimination: as much of it is allowed as the search has
         taken so far, since it may save as much.
         """
         work = max(self.options.work, self.spent)
-        found = self._elimination(node.net.flat.network, min(work, self.outer.limits.last_joint), work)
-        if found is None:
+        network = node.net.flat.network
+        outcome = self.outer.eliminate(network, min(work, self.outer.limits.last_joint), work)
+        if outcome is None:
             return False
-        network, outcome = found
         if outcome.choice is not None:
             self.outer.incumbent.offer(node.net.lift(network.solution(outcome.choice)))
         node.exact = outcome.record

@@ -22,7 +22,7 @@ from ..bound.converge import converge
 from ..bound.dual import Score, row_costs, score
 from ..bound.subgradient import apply_multipliers
 from ..bound.trws import Sweeper, load
-from ..elimination.factored import EliminationOrder, Outcome
+from ..elimination.factored import EliminationOrder, Outcome, eliminate, elimination_order
 from ..elimination.replay import spare
 from ..model.clock import Clock, Progress, Quiet
 from ..model.factored import Base, Domains, Network, allowed_domains, build, exact_cost, whole
@@ -162,6 +162,15 @@ class Run:
             return False
         self.replay -= outcome.replay
         return True
+
+    def eliminate(self, network: Network, joint: int, work: int) -> Outcome | None:
+        """What elimination of all of `network` finds, where that is within these limits and the budget of a check."""
+        self.charge(network)
+        order = elimination_order(network, joint)
+        if not order.within(joint, min(work, self.replay), self.limits.last_kept):
+            return None
+        outcome = eliminate(network, order, self.clock, self.options.elimination)
+        return None if outcome is None or not self.proves(outcome) else outcome
 
     def multipliers(self, rows: Rows, warm: Dual | None) -> Ints:
         """Those of `warm` over the events, in units of 1/Q."""

@@ -104,15 +104,20 @@ def one_choice(problem: SelectionProblem, lines: list[str]) -> list[Names] | Non
         if not allowed:
             return None
         names = {a: _x(v, a) for a in allowed}
-        lines += [f"(declare-const {name} Bool)" for name in names.values()]
-        _any(lines, list(names.values()))
-        if len(names) > 1:
-            lines.append(f"(assert ((_ at-most 1) {' '.join(names.values())}))")
+        one_of(lines, list(names.values()))
         costs = {a: _exact(vertex.cost[a], fine[v][a] if fine else 0, problem.fine_bits) for a in allowed}
         least = min(costs.values())
         lines += [f"(assert-soft (not {names[a]}) :weight {cost - least})" for a, cost in costs.items() if cost > least]
         out.append(names)
     return out
+
+
+def one_of(lines: list[str], names: list[str]) -> None:
+    """Exactly one of these Booleans."""
+    lines += [f"(declare-const {name} Bool)" for name in names]
+    _any(lines, names)
+    if len(names) > 1:
+        lines.append(f"(assert ((_ at-most 1) {' '.join(names)}))")
 
 
 def ends(problem: SelectionProblem, xs: list[Names], lines: list[str]) -> list[tuple[Names, Names]]:
