@@ -23,7 +23,7 @@ from .breaks import Breaks
 from .givens import Givens, ProgramWithSources, Unmatched, constant_of, stated_part
 from .layouts import NOTHING, Layouts
 from .numbers import Array, Numbers, Rounding, run_alone, run_ranks, run_single
-from .parts import NEAR, Places, alike, first_difference, greatest, part_elements, rounded_alike, ruled
+from .parts import NEAR, Places, alike, first_difference, greatest, part_elements, rounded_alike, rules_hold
 from .relations import Relations
 from .rounding import Bound, rounding_bound
 
@@ -231,7 +231,7 @@ class Question:
             if array is None or place is None:
                 return ()
             found.append((place[0], array.shape, whole.shape))
-        return tuple(ruled(self.places, found))
+        return tuple(rules_hold(self.places, found))
 
     def _result(
         self,

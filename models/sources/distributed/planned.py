@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from types import ModuleType
@@ -61,12 +62,14 @@ class PlannedJob:
 
         return train, self._given(self.target, True)
 
-    def rank(self, step: bool) -> Made:
-        """The same of a rank, inside its process group."""
+    def rank(self, step: bool, whole: bool = True) -> Made:
+        """The same of a rank, inside its process group; `whole`: it gathers the results of a forward pass."""
         mesh = self.layout.make_mesh("cpu")
         module = self.layout.parallelize(copy.deepcopy(self.module), mesh)
-        if not step:
+        if not step and whole:
             return module, self._given(None)
+        if not step:
+            return lambda *inputs, **named: module.run(inputs, named), self._given(None)
         steps, train_step = self._steps(module, mesh), self.layout.train_step
         loss_of, kinds = self.layout.PLAN["program"]["loss"], inspect.Parameter
         if any(p.kind is kinds.VAR_POSITIONAL for p in inspect.signature(self.module.forward).parameters.values()):
@@ -103,6 +106,26 @@ class PlannedJob:
         if isinstance(self.inputs, Mapping):
             return {"target": target, **self.inputs} if first else dict(self.inputs)
         return (target, *self.inputs) if first else self.inputs
+
+
+@contextmanager
+def exchanging() -> Iterator[None]:
+    """DTensors are cut anew by an all-to-all, as they are on GPUs; on a mesh of CPUs PyTorch gathers them whole."""
+    from torch.distributed import _functional_collectives as functional
+    from torch.distributed.tensor import placement_types
+
+    def exchange(local: Any, gather_dim: int, shard_dim: int, mesh: Any, mesh_dim: int) -> Any:
+        parts = torch.stack(local.chunk(mesh.size(mesh_dim), shard_dim))
+        taken = functional.all_to_all_single(parts, None, None, (mesh, mesh_dim))
+        taken = taken.wait() if hasattr(taken, "wait") else taken
+        return torch.cat(taken.unbind(0), gather_dim).contiguous()
+
+    known = placement_types.shard_dim_alltoall
+    placement_types.shard_dim_alltoall = exchange
+    try:
+        yield
+    finally:
+        placement_types.shard_dim_alltoall = known
 
 
 def planned_job(model: Callable[[], object], layout: ModuleType, place: str, seed: int = 0) -> PlannedJob:
