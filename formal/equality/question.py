@@ -106,6 +106,9 @@ class Question:
         self.places = [Places(r, len(self.ranks)) for r in range(len(self.ranks))]
         self.givens = Givens(self.single, self.ranks, self.said, self.places)
         self.given = self.givens.given
+        for program in dict.fromkeys(held.program for held in self.ranks):
+            for places in self.places:
+                places.learn_cuts(program)
         self.results = [[] for _ in self.ranks]
 
     # ------------------------------------------------------------------ numbers

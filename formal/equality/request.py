@@ -76,10 +76,11 @@ def ask_planned(
     another number of ranks than the plan's.
     """
     try:
-        from ...models.sources.distributed.planned import exchanging, planned_job
+        from ...models.sources.distributed.planned import exchanging
+        from ...models.sources.distributed.staged import exported_job
     except ModuleNotFoundError as error:
         raise InputError(f"equal runs PyTorch programs; install the extra [torch] ({error})") from error
-    job = planned_job(model, layout, place)
+    job = exported_job(model, layout, place)
     if ranks not in (None, job.ranks):
         raise InputError(f"--ranks {ranks}: the plan of {place} is for {job.ranks}; leave --ranks out")
     if job.ranks > MOST_RANKS:

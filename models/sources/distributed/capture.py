@@ -24,6 +24,7 @@ from ...equality.program import RankProgram
 from .collectives import noting_factors
 from .needed import without_waste
 from .past import HostReads, SetUp, forget_ranks, seeing_freed
+from .pipelining import voting_alone
 from .recorder import Recorder
 from .storage import numbers_of
 from .waits import seeing_futures
@@ -38,7 +39,7 @@ def capture(make: Callable[..., object], rank: int | None, ranks: int, gradients
     outputs too, of the one number that comes out, or of all outputs times cotangents that are further inputs.  Raises
     `Unreadable`, naming operator and line.
     """
-    with _one_thread(), _group(rank, ranks), noting_factors(), seeing_futures():
+    with _one_thread(), _group(rank, ranks), noting_factors(), seeing_futures(), voting_alone():
         try:
             with SetUp():
                 called, inputs = _made(make() if rank is None else make(rank, ranks))

@@ -11,10 +11,10 @@ import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
@@ -35,6 +35,8 @@ class PlannedJob:
     module: torch.nn.Module
     inputs: tuple[Any, ...] | dict[str, Any]
     target: torch.Tensor | None
+    functions: ClassVar[tuple[str, ...]] = ("PLAN", "make_mesh", "parallelize", "make_optimizer", "train_step")
+    """What such a file has."""
 
     @property
     def ranks(self) -> int:
@@ -42,16 +44,21 @@ class PlannedJob:
         return prod(int(n) for _, n in self.layout.PLAN["mesh"])
 
     @property
+    def program(self) -> Any:
+        """Loss and optimizer of the plan; None where the file has none."""
+        return self.layout.PLAN.get("program")
+
+    @property
     def trains(self) -> bool:
         """Whether the plan has a step with an optimizer."""
-        return _trained(self.layout.PLAN)
+        return self.program is not None and bool(self.program["trained"])
 
     def one_device(self, step: bool) -> Made:
         """What one device calls, and with what; `step`: the plan's step of training, else a forward pass."""
         module = copy.deepcopy(self.module)
         if not step:
             return module, self._given(None)
-        program = self.layout.PLAN["program"]
+        program = self.program
         steps = _optimizer(program["optimizer"], module)
 
         def train(target: Any, *inputs: Any, **named: Any) -> dict[str, object]:
@@ -92,14 +99,9 @@ class PlannedJob:
         """The plan's optimizer.  Its weights may lie elsewhere than the module's, and be sent there before anything is
         written down, when nothing is sent: they are cut out of the whole ones.
         """
-        from torch.distributed.tensor import distribute_tensor
-
         with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
             steps = self.layout.make_optimizer(module, mesh)
-            whole = dict(self.module.named_parameters(remove_duplicate=False))
-            for name, _, shard in steps.shards:
-                own = distribute_tensor(whole[name].detach(), mesh, shard.placements, src_data_rank=None)
-                shard.to_local().copy_(own.to_local())
+            own_shards(steps, self.module, mesh)
         return steps
 
     def _given(self, target: torch.Tensor | None, first: bool = False) -> object:
@@ -128,32 +130,35 @@ def exchanging() -> Iterator[None]:
         placement_types.shard_dim_alltoall = known
 
 
-def planned_job(model: Callable[[], object], layout: ModuleType, place: str, seed: int = 0) -> PlannedJob:
+def planned_job(
+    model: Callable[[], object], layout: ModuleType, place: str, kind: type[PlannedJob] = PlannedJob, seed: int = 0
+) -> PlannedJob:
     """The job of an exported file.  `model`: returns (module, example inputs).  Raises `InputError` for a file that is
-    no export of a plan whose operators all run on all ranks, and for what is no model.
+    no export of a plan, and for what is no model.
     """
-    missing = [
-        n for n in ("PLAN", "make_mesh", "parallelize", "make_optimizer", "train_step") if not hasattr(layout, n)
-    ]
+    missing = [n for n in kind.functions if not hasattr(layout, n)]
     if missing:
-        raise InputError(
-            f"{place}: has no {missing[0]!r}: write a file with `shardproof export PLAN --to dtensor`, of a plan"
-            " without stages"
-        )
+        raise InputError(f"{place}: has no {missing[0]!r}: write a file with `shardproof export PLAN --to dtensor`")
     torch.manual_seed(seed)
     made = model()
     if not isinstance(made, tuple) or len(made) < 2 or not isinstance(made[0], torch.nn.Module):
         raise InputError("the model beside a plan is a function that returns (module, example inputs)")
     module = _told_apart(made[0], seed)
     inputs = _drawn(module, made[1], seed)
-    found = PlannedJob(layout, module, inputs, None)
+    found = kind(layout, module, inputs, None)
     if not found.trains:
         return found
-    return PlannedJob(layout, module, inputs, _target(layout.PLAN["program"]["loss"], module, inputs, seed))
+    return replace(found, target=_target(found.program["loss"], module, inputs, seed))
 
 
-def _trained(plan: Mapping[str, Any]) -> bool:
-    return plan.get("program") is not None and bool(plan["program"]["trained"])
+def own_shards(steps: Any, module: torch.nn.Module, mesh: Any) -> None:
+    """Weights that an optimizer holds elsewhere than the module, cut out of the whole ones."""
+    from torch.distributed.tensor import distribute_tensor
+
+    whole = dict(module.named_parameters(remove_duplicate=False))
+    for name, _, shard in getattr(steps, "shards", ()):
+        own = distribute_tensor(whole[name].detach(), mesh, shard.placements, src_data_rank=None)
+        shard.to_local().copy_(own.to_local())
 
 
 def _call(module: torch.nn.Module, inputs: Any) -> Any:
