@@ -23,7 +23,7 @@ from ...equality.captured import Captured, Stated, Unreadable, runs_of
 from ...equality.program import RankProgram
 from .collectives import noting_factors
 from .needed import without_waste
-from .past import HostReads, SetUp, forget_ranks, seeing_freed
+from .past import HostReads, SetUp, forget_ranks, scattering_own, seeing_freed
 from .pipelining import voting_alone
 from .recorder import Recorder
 from .storage import numbers_of
@@ -41,7 +41,7 @@ def capture(make: Callable[..., object], rank: int | None, ranks: int, gradients
     """
     with _one_thread(), _group(rank, ranks), noting_factors(), seeing_futures(), voting_alone():
         try:
-            with SetUp():
+            with SetUp(), scattering_own():
                 called, inputs = _made(make() if rank is None else make(rank, ranks))
             return _run(called, inputs, gradients)
         except Unreadable:
