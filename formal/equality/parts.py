@@ -168,6 +168,10 @@ class Places:
                     return False
         return True
 
+    def told(self, n: int, m: int) -> bool:
+        """Whether an input says where n of m positions lie."""
+        return (n, m) in self.firsts or (n > 0 and -(-m // n) in self.seen)
+
     def by_rules(self, n: int, m: int) -> dict[str, int]:
         """Where a block of n of m positions begins on this rank by every rule that cuts them for all ranks: `chunk`'s,
         `tensor_split`'s, or that of a dimension of a mesh, whose neighbours are `stride` ranks apart.  None where an
@@ -176,7 +180,7 @@ class Places:
         >>> Places(1, 2).by_rules(3, 7), Places(2, 4).by_rules(4, 8)
         ({'chunk': 4, 'split': 4}, {'stride 1': 0, 'stride 2': 4})
         """
-        if not n or (n, m) in self.firsts or -(-m // n) in self.seen:
+        if not n or self.told(n, m):
             return {}
         chunk, (least, more) = -(-m // self.ranks), divmod(m, self.ranks)
         first = self.rank * least + min(self.rank, more)
@@ -201,7 +205,15 @@ class Places:
         for dim in range(a.ndim):
             if any(n != m for d, (n, m) in enumerate(zip(a.shape, whole.shape, strict=True)) if d != dim):
                 continue
-            if (runs := _rows(np.moveaxis(a, dim, 0), np.moveaxis(whole, dim, 0))) is not None:
+            mine, there = np.moveaxis(a, dim, 0), np.moveaxis(whole, dim, 0)
+            every = range(self.rank, len(there), self.ranks)
+            if len(every) == len(mine) and same_elements(mine, there[self.rank :: self.ranks]):
+                runs: Runs | None = runs_of(
+                    every
+                )  # rows that are equal, as those of zeros, lie where one rule puts them
+            else:
+                runs = _rows(mine, there)
+            if runs is not None:
                 place: list[Runs] = [((0, 0, n),) for n in a.shape]
                 place[dim] = runs
                 return tuple(place), True
@@ -233,6 +245,10 @@ def rules_hold(places: Sequence[Places], found: Sequence[Found]) -> list[bool]:
             runs = place[dim]
             rules = mine.by_rules(shape[dim], whole[dim]) if len(runs) == 1 else {}
             here = {rule for rule, first in rules.items() if first == runs[0][1]}
+            if not (mine.told(shape[dim], whole[dim]) or mine.rows) and runs == runs_of(
+                range(mine.rank, whole[dim], mine.ranks)
+            ):
+                here.add("every n-th")
             common = here if common is None else common & here
         out.append(bool(common))
     return out

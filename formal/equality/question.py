@@ -222,7 +222,7 @@ class Question:
                 given = self.given[rank].get(names.get(name.removeprefix("grad "), -1))
                 if name.startswith("grad ") and isinstance(given, Part) and f"grad {given.of}" in wholes:
                     part = Part(f"grad {given.of}", given.runs)
-                    if part.shape() != values[rank][number].shape:  # a gradient may be sharded otherwise
+                    if part.shape() != values[rank][number].shape or name in held.outputs:  # sharded otherwise
                         part = self._result(rank, name, part.of, values[rank][number], wholes)
                     self.results[rank].append((name, part))
 

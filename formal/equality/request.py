@@ -115,7 +115,10 @@ def _captured(make: Callable[..., object], ranks: int | None, gradients: bool) -
     try:
         from ...models.sources.distributed.capture import capture
     except ModuleNotFoundError as error:
-        raise InputError(f"equal runs PyTorch programs; install the extra [torch] ({error})") from error
+        raise InputError(
+            f"it is no JAX program, and PyTorch is not installed, whose programs equal and capture run: install the"
+            f" extra [torch] ({error})"
+        ) from error
     if ranks is None:
         return [capture(make, None, 1, gradients)]
     return [capture(make, rank, ranks, gradients) for rank in range(ranks)]

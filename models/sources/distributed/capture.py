@@ -119,7 +119,9 @@ def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Capt
         numbers = {name: recorder.number(t) for name, t in results.items()}
         if gradients:
             for name, grad in _gradients(recorder, outputs, wanted).items():
-                numbers[name], results[name] = recorder.number(grad), grad
+                placed |= _stated(name, grad)
+                results[name] = _local(grad)
+                numbers[name] = recorder.number(results[name])
     for name, tensor in wanted.items():
         tensor.grad = before[name]
     for name, tensor in whole.items():
@@ -242,7 +244,7 @@ def _gradients(
     found = {}
     for name, tensor in wanted.items():
         grad = tensor.grad
-        found[f"grad {name}"] = torch.zeros_like(_local(tensor)) if grad is None else _local(_reduced(grad))
+        found[f"grad {name}"] = torch.zeros_like(tensor) if grad is None else _reduced(grad)
     return found
 
 
