@@ -168,7 +168,7 @@ class Places:
                     return False
         return True
 
-    def told(self, n: int, m: int) -> bool:
+    def is_known(self, n: int, m: int) -> bool:
         """Whether an input says where n of m positions lie."""
         return (n, m) in self.firsts or (n > 0 and -(-m // n) in self.seen)
 
@@ -180,7 +180,7 @@ class Places:
         >>> Places(1, 2).by_rules(3, 7), Places(2, 4).by_rules(4, 8)
         ({'chunk': 4, 'split': 4}, {'stride 1': 0, 'stride 2': 4})
         """
-        if not n or self.told(n, m):
+        if not n or self.is_known(n, m):
             return {}
         chunk, (least, more) = -(-m // self.ranks), divmod(m, self.ranks)
         first = self.rank * least + min(self.rank, more)
@@ -245,7 +245,7 @@ def rules_hold(places: Sequence[Places], found: Sequence[Found]) -> list[bool]:
             runs = place[dim]
             rules = mine.by_rules(shape[dim], whole[dim]) if len(runs) == 1 else {}
             here = {rule for rule, first in rules.items() if first == runs[0][1]}
-            if not (mine.told(shape[dim], whole[dim]) or mine.rows) and runs == runs_of(
+            if not (mine.is_known(shape[dim], whole[dim]) or mine.rows) and runs == runs_of(
                 range(mine.rank, whole[dim], mine.ranks)
             ):
                 here.add("every n-th")
