@@ -23,7 +23,7 @@ from .breaks import Breaks
 from .givens import Givens, ProgramWithSources, Unmatched, constant_of, stated_part
 from .layouts import NOTHING, Layouts
 from .numbers import Array, Numbers, Rounding, run_alone, run_ranks, run_single
-from .parts import NEAR, Places, alike, first_difference, greatest, part_elements, rounded_alike, rules_hold
+from .parts import NEAR, Places, alike, cut_by_rule, first_difference, greatest, part_elements, rounded_alike
 from .relations import Relations
 from .rounding import Bound, rounding_bound
 
@@ -204,7 +204,9 @@ class Question:
         values = run_ranks([h.program for h in self.ranks], self._inputs(inputs))
         numbers = [dict(held.program.outputs) for held in self.ranks]
         rules = {
-            name: self._ruled([v.get(n.get(name, -1)) for n, v in zip(numbers, values, strict=True)], wholes[name])
+            name: self._cut_by_rule(
+                [v.get(n.get(name, -1)) for n, v in zip(numbers, values, strict=True)], wholes[name]
+            )
             for name in wholes
         }
         for rank, held in enumerate(self.ranks):
@@ -226,7 +228,7 @@ class Question:
                         part = self._result(rank, name, part.of, values[rank][number], wholes)
                     self.results[rank].append((name, part))
 
-    def _ruled(self, arrays: Sequence[Array | None], whole: Array) -> tuple[bool, ...]:
+    def _cut_by_rule(self, arrays: Sequence[Array | None], whole: Array) -> tuple[bool, ...]:
         """Of every dimension of an output whether one rule cuts it for all ranks; none where one lacks it."""
         found = []
         for places, array in zip(self.places, arrays, strict=True):
@@ -234,7 +236,7 @@ class Question:
             if array is None or place is None:
                 return ()
             found.append((place[0], array.shape, whole.shape))
-        return tuple(rules_hold(self.places, found))
+        return tuple(cut_by_rule(self.places, found))
 
     def _result(
         self,
