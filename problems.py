@@ -28,7 +28,6 @@ from shardproof.solutions import Equality, Placements, Reduction, Schedule, Solu
 if TYPE_CHECKING:
     from shardproof.formal.collective_programs.asked import Engine as ProgramEngine
     from shardproof.formal.collective_programs.request import How
-    from shardproof.formal.equality.question import Question
     from shardproof.formal.plans.effort import EffortName
     from shardproof.formal.plans.time_limit import TimeLimit
     from shardproof.formal.schedules.engines.request import Engine as ScheduleEngine
@@ -327,22 +326,25 @@ def _word(value: str, words: Sequence[str], name: str) -> str:
 
 def equal(
     single: Callable[[], object],
-    distributed: Callable[[int, int], object] | Path | str,
+    distributed: Callable[[int, int], object] | Path | str | None = None,
     *,
     ranks: int | None = None,
     grad: bool = False,
     layouts: Path | str | Mapping[str, object] | None = None,
     seed: int = 0,
+    plan: Path | str | None = None,
+    excess: int = 0,
 ) -> Equality:
     """Whether what ranks compute is what one device computes: PyTorch or JAX programs, run once on small inputs without
     a cluster.
 
     `single()` and `distributed(rank, ranks)` return what is called and its inputs; `ranks`: 1 to 512.  `distributed`
     may be the path of a plan (.spz) or of the file that `export` made of it for DTensor: `single()` then returns
-    (module, example inputs), and `ranks` are the plan's.  Of JAX `distributed(ranks)` returns one program for all: see
-    docs/howto/equal.md.  `grad`:
-    gradients too, of all inputs and parameters that require one.  `layouts`: a JSON file or its object, see `shardproof
-    equal --help`.  Raises `InputError` for what cannot be read, naming operator and line.
+    (module, example inputs), and `ranks` are the plan's.  Of JAX `distributed(ranks)` returns one program for all
+    (docs/howto/equal.md).  `grad`: gradients too, of all inputs and parameters that require one.  `layouts`: a JSON
+    file or its object (`shardproof equal --help`).  `plan`: the proof is tied to this plan in one file, which says
+    optimal, equal, and that no rank receives more bytes than are priced and `excess`; `distributed` is then the file
+    that was exported of it, or left out.  Raises `InputError` for what cannot be read, naming operator and line.
 
         w = torch.randn(4, 8)
 
@@ -361,50 +363,27 @@ def equal(
 
         shardproof.equal(one, rows, ranks=2).answer  # 'equal'
     """
+    from shardproof.formal.equality.job import ask_any
     from shardproof.formal.equality.request import describe, look
     from shardproof.front_door import FrontDoor
     from shardproof.proofs.equality.file import write_equality
 
-    question = _question(single, distributed, ranks, grad, layouts)
+    question, tie = ask_any(single, distributed, ranks, grad, layouts, plan, excess, FrontDoor())
     found = look(question, seed)
-    where = describe(question)
+    where = describe(question)["inputs"], describe(question)["outputs"]
     if found is not None:
-        return Equality(
-            *("different", found.reason, found.output, found.rank, found.line, found.numbers),
-            *(where["inputs"], where["outputs"], (), b""),
-        )
-    data = write_equality(question.pair())
+        return Equality("different", found.reason, found.output, found.rank, found.line, found.numbers, *where, (), b"")
+    pair = question.pair()
+    if tie is not None and (more := tie.too_much(pair)):
+        return Equality("undecided", more, "", None, "", None, *where, (), b"")
+    data = write_equality(pair) if tie is None else tie.data(pair)
     published = FrontDoor().publish(None, data)
     proved = published.verdict is Verdict.PROVED and not question.doubt
     return Equality(
         *("equal" if proved else "undecided", "" if proved else question.doubt or published.reason, "", None, "", None),
-        *(where["inputs"], where["outputs"], tuple(published.assumptions), data),
+        *(*where, tuple(published.assumptions), data),
         question.rounding() if proved else None,
     )
-
-
-def _question(
-    single: Callable[[], object],
-    distributed: Callable[[int, int], object] | Path | str,
-    ranks: int | None,
-    grad: bool,
-    layouts: Path | str | Mapping[str, object] | None,
-) -> Question:
-    """Both programs of `equal`, written down."""
-    from shardproof.formal.equality.layouts import layouts_of, read_layouts
-    from shardproof.formal.equality.request import MOST_RANKS, ask, ask_planned, exported_file
-    from shardproof.front_door import FrontDoor
-
-    if isinstance(layouts, Mapping):
-        said = layouts_of(dict(layouts), "layouts")
-    else:
-        said = read_layouts(None if layouts is None else Path(layouts))
-    if isinstance(distributed, Path | str) and (ranks is None or 1 <= ranks <= MOST_RANKS):
-        with exported_file(Path(distributed), FrontDoor().export_text) as layout:
-            return ask_planned(single, layout, str(distributed), ranks, grad, said)
-    if isinstance(distributed, Path | str) or ranks is None or not 1 <= ranks <= MOST_RANKS:
-        raise InputError(f"ranks={ranks!r}: write a number from 1 to {MOST_RANKS}")
-    return ask(single, distributed, ranks, grad, said)
 
 
 def assert_equal_on_mesh(

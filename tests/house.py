@@ -117,6 +117,14 @@ CHECKERS = (
         "verify.equality.certificate",
         GROUND | {"models.equality", "proofs.equality", "verify.equality"},
     ),
+    Checker(
+        "plan with its job, beside its plan and proof",
+        "verify.equality.job",
+        GROUND
+        | PROGRAMS
+        | JOINT
+        | {"models.equality", "proofs.equality", "proofs.plan", "proofs.selection", "verify.equality", "verify.plan"},
+    ),
     Checker("several plans, beside theirs", "verify.portfolio.certificate", GROUND | PROGRAMS | {"verify.portfolio"}),
 )
 

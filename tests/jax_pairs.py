@@ -114,7 +114,7 @@ def attention_fewer_heads(ranks: int) -> Any:
 
 
 def _loss(w: Any, x: Any, y: Any) -> Any:
-    return ((jnp.tanh(x @ w[0]) @ w[1] - y) ** 2).mean()
+    return jnp.square(jnp.tanh(x @ w[0]) @ w[1] - y).mean()
 
 
 def data() -> Any:

@@ -391,3 +391,9 @@ def test_array_pool_distinguishes_shapes() -> None:
     ] == [0, 1, 0, 1]
     with pytest.raises(ContainerError):
         pool.add(np.arange(3.0))
+
+
+def test_json_is_called_so() -> None:
+    """A problem where a plan is wanted says what it is, and who takes it."""
+    with pytest.raises(ContainerError, match="JSON text: of a selection problem, which solve, audit and check take"):
+        read_container(b'{"vertices": []}' + b" " * 30)

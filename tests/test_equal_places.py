@@ -277,3 +277,42 @@ def test_whole_inputs_that_ranks_cut_themselves(name: str) -> None:
 
     found = shardproof.equal(lambda: (torch.tanh, (x,)), many, ranks=4)
     assert found.answer == ("equal" if name in CUT else "different"), found.reason
+
+
+def _every_nth(shift: int) -> Callable[[int, int], Made]:
+    def job(rank: int, ranks: int) -> Made:
+        first = (rank + shift) % ranks
+        return (lambda x: torch.relu(x[first::ranks] @ W)), (Y,)
+
+    return job
+
+
+W, Y = (torch.randn(n, 4, generator=torch.Generator().manual_seed(n)) for n in (4, 9))
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("shift", [0, 1])
+def test_every_nth_row_of_whole_inputs(ranks: int, shift: int) -> None:
+    """Rank r has rows r, r + n, ..: one rule for all ranks, with rows that are equal (of zeros) among them; ranks that
+    have each other's rows are different.
+    """
+    found = shardproof.equal(lambda: (lambda x: torch.relu(x @ W), (Y,)), _every_nth(shift), ranks=ranks)
+    assert found.answer == ("different" if shift else "equal"), str(found)
+
+
+def test_gradients_lie_where_their_placements_say() -> None:
+    """A gradient has placements of its own, which are kept beside those of outputs."""
+    from shardproof.models.sources.distributed.capture import capture
+
+    def job(rank: int, ranks: int) -> Made:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import Shard, distribute_tensor
+
+        mesh = init_device_mesh("cpu", (ranks,))
+        weight = torch.nn.Parameter(distribute_tensor(X, mesh, [Shard(1)], src_data_rank=None))
+        return (lambda x: (x * weight).full_tensor().square().sum()), (
+            distribute_tensor(X, mesh, [Shard(1)], src_data_rank=None),
+        )
+
+    held = capture(job, 1, 2, True)
+    assert held.outputs["grad weight"] == Stated((4, 4), (((0, 0, 4),), ((0, 2, 2),)))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -16,6 +18,7 @@ from export_cases import MACHINE
 
 import shardproof
 from shardproof.__main__ import cli, run
+from shardproof.backends.export import dtensor, layers, pipelined, torchtitan
 from shardproof.backends.export.flags import megatron_text, torchtitan_toml
 from shardproof.backends.export.torchtitan import torchtitan_file
 from shardproof.backends.verbs.export import SETTINGS
@@ -297,3 +300,18 @@ def test_another_model_is_refused(found: Nearest, tmp_path: Path) -> None:
         names["parallelize"](torch.nn.Linear(2, 2), None)  # type: ignore[operator]
     with pytest.raises(ValueError, match="is none of torchtitan's Llama"):
         torchtitan_file(replace(found, plan=replace(found.plan, graph=zoo.build("mlp-unity"))), 2)
+
+
+RUNTIMES = {
+    "torchtitan": (torchtitan.RUNTIME, layers.RUNTIME),
+    "dtensor": (*dtensor.RUNTIME, layers.RUNTIME),
+    "stages": (*dtensor.RUNTIME, pipelined.STAGES, layers.RUNTIME),
+}
+
+
+@pytest.mark.parametrize("target", RUNTIMES)
+def test_no_function_of_an_exported_file_hides_another(target: str) -> None:
+    """Texts are put one behind another: a name that two of them have is the second's for both."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in RUNTIMES[target]]
+    names = Counter(n.name for t in trees for n in t.body if isinstance(n, ast.FunctionDef | ast.ClassDef))
+    assert not [name for name, many in names.items() if many > 1]

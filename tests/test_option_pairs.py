@@ -156,8 +156,8 @@ NOT_TRIED: Mapping[tuple[str, str], str] = {
     **{("place", n): "of experts: tests/test_expert_places.py" for n in ("experts", "ranks", "copies", "permuted")},
     ("run", "kernels"): "consent to run code of the file, of plans that have some: tests/test_consent.py",
     **{
-        ("equal", name): "runs PyTorch: tests/test_equal.py, tests/test_equal_planned.py"
-        for name in ("ranks", "grad", "layouts", "seed")
+        ("equal", name): "runs PyTorch: tests/test_equal.py, tests/test_equal_planned.py, tests/test_equal_job.py"
+        for name in ("ranks", "grad", "layouts", "seed", "plan_file", "excess")
     },
     **{("capture", name): "runs PyTorch: tests/test_capture.py" for name in ("ranks", "grad")},
     **{("sweep", name): "begins processes: tests/test_sweep.py" for name in ("workers", "again")},

@@ -125,15 +125,6 @@ def program_document(graph: Graph, how: Recipe) -> dict[str, object]:
     types = None
     if how.half is not None:
         types = {"name": how.precision, "half": how.half, "autocast": how.autocast, "reduce": how.reduce}
-    loss = None
-    if how.loss is not None:
-        loss = {
-            "kind": how.loss.kind,
-            "of": how.loss.of,
-            "shape": list(how.loss.shape),
-            "target": how.loss.target,
-            "over": how.loss.over,
-        }
     return {
         "trained": [w for g in how.groups for w in g.weights],
         "precision": types,
@@ -144,8 +135,21 @@ def program_document(graph: Graph, how: Recipe) -> dict[str, object]:
         "once": how.once,
         "cut": list(batch_cut(graph)),
         "optimizer": optimizer_document(how),
-        "loss": loss,
+        "loss": loss_document(how),
         "attention": {"kernels": how.kernels, "scores": how.scores},
+    }
+
+
+def loss_document(how: Recipe) -> dict[str, object] | None:
+    """The loss as the file holds it; None without one."""
+    if how.loss is None:
+        return None
+    return {
+        "kind": how.loss.kind,
+        "of": how.loss.of,
+        "shape": list(how.loss.shape),
+        "target": how.loss.target,
+        "over": how.loss.over,
     }
 
 

@@ -27,7 +27,7 @@ from ...models.schedules.actions import action_rows
 from ...models.schedules.pipeline import Pipeline
 from ...models.text import InputError
 from ...proofs.pipelines.certificate import PipelineCertificate
-from .dtensor import RUNTIME, held_document, optimizer_document, reasons, refusals
+from .dtensor import RUNTIME, held_document, loss_document, optimizer_document, reasons, refusals
 from .dtensor import document as stage_document
 from .exported import Exported, Parts, in_docstring, module_text, parts_text, refuse_parts
 from .layers import NOTATION, plan_texts
@@ -72,6 +72,7 @@ def export_pipeline(c: PipelineCertificate, identity: str, layouts_only: bool = 
     if not layouts_only:
         for stage in data["stages"]:  # type: ignore[attr-defined]
             stage["optimizer"] = optimizer_document(how)
+        data["loss"] = loss_document(how)
     data["left_out"] = [list(part) for part in left]
     refused = tuple(replace(r, place=f"stage {x.number}, {r.place}") for x in stages for r in x.refused)
     said = sum(own_count(c, x) for x in stages) - len(refused)

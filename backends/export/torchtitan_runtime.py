@@ -47,7 +47,7 @@ def titan_parallelize(degrees: Degrees, model: nn.Module, mesh: DeviceMesh) -> n
             raise ValueError(f"the model has no parameter {name!r}; the plan is of a Llama as torchtitan writes it")
         if list(named[name].shape) != shape:
             raise ValueError(f"parameter {name!r} has shape {list(named[name].shape)}, in the plan {shape}")
-    layers = list(_layers(model))
+    layers = list(_blocks(model))
     if len(layers) != degrees["layers"]:
         raise ValueError(f"the model has {len(layers)} layers, the plan {degrees['layers']}")
     if degrees["tp"] > 1:
@@ -66,7 +66,7 @@ def titan_parallelize(degrees: Degrees, model: nn.Module, mesh: DeviceMesh) -> n
     return model
 
 
-def _layers(model: nn.Module) -> list[nn.Module]:
+def _blocks(model: nn.Module) -> list[nn.Module]:
     kept = model.layers
     return [*(kept.values() if isinstance(kept, nn.ModuleDict) else kept)]
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ...models.equality.captured import runs_of
 from ...models.equality.pair import Part, Runs
+from ...models.equality.program import RankProgram
 
 Array = NDArray[np.generic]
 NEAR = 1e-6
@@ -99,6 +100,7 @@ class Places:
         self.seen: dict[int, set[int]] = {}
         self.firsts: dict[tuple[int, int], set[int]] = {}
         self.rows = set[Runs]()
+        self.cuts: dict[tuple[int, int], set[int]] = {}
 
     def part_number(self, parts: int) -> int:
         """Which of so many parts this rank has, as far as is known."""
@@ -111,9 +113,12 @@ class Places:
         return usual if usual in learnt else min(learnt)
 
     def within(self, n: int, m: int) -> list[int]:
-        """Where else it may begin: as micro-batches do, block by block inside what an input has of m positions."""
+        """Where else it may begin: as micro-batches do, block by block inside what an input has of m positions, or as
+        any rank cuts its inputs.
+        """
         wide = [(k, first) for (k, of), firsts in sorted(self.firsts.items()) for first in sorted(firsts) if of == m]
-        return [first + j for k, first in wide if k > n and k % n == 0 for j in range(0, k, n)]
+        inside = [first + j for k, first in wide if k > n and k % n == 0 for j in range(0, k, n)]
+        return [*inside, *sorted(self.cuts.get((n, m), ()))]
 
     def on_meshes(self, n: int, m: int) -> list[int]:
         """Where it may begin on a mesh of several dimensions, of which one splits m positions into blocks of n."""
@@ -121,6 +126,20 @@ class Places:
             return []
         strides = (k for k in range(1, self.ranks // parts + 1) if self.ranks // parts % k == 0)
         return [self.rank // k % parts * n for k in strides]
+
+    def learn_cuts(self, program: RankProgram) -> None:
+        """Keep in mind where a program, of this rank or of another stage, cuts its inputs: into micro-batches."""
+        begins = {s.number: (0,) * len(program.tensors[s.number].shape) for s in program.sources if s.kind == "input"}
+        sizes = {n: program.tensors[n].shape for n in begins}
+        for step in program.steps:
+            if step.operator != "slice" or step.reads[0] not in begins or step.word("step") != 1:
+                continue
+            dim, first, end = step.word("dim"), step.word("start"), step.word("stop")
+            if isinstance(dim, int) and isinstance(first, int) and isinstance(end, int):
+                before, whole = begins[step.reads[0]], sizes[step.reads[0]]
+                begins[step.makes[0]] = (*before[:dim], before[dim] + first, *before[dim + 1 :])
+                sizes[step.makes[0]] = whole
+                self.cuts.setdefault((end - first, whole[dim]), set()).add(before[dim] + first)
 
     def learn(self, shape: Sequence[int], whole: Sequence[int], place: tuple[Runs, ...]) -> None:
         """Keep in mind a place that values have told."""
@@ -149,6 +168,10 @@ class Places:
                     return False
         return True
 
+    def is_known(self, n: int, m: int) -> bool:
+        """Whether an input says where n of m positions lie."""
+        return (n, m) in self.firsts or (n > 0 and -(-m // n) in self.seen)
+
     def by_rules(self, n: int, m: int) -> dict[str, int]:
         """Where a block of n of m positions begins on this rank by every rule that cuts them for all ranks: `chunk`'s,
         `tensor_split`'s, or that of a dimension of a mesh, whose neighbours are `stride` ranks apart.  None where an
@@ -157,7 +180,7 @@ class Places:
         >>> Places(1, 2).by_rules(3, 7), Places(2, 4).by_rules(4, 8)
         ({'chunk': 4, 'split': 4}, {'stride 1': 0, 'stride 2': 4})
         """
-        if not n or (n, m) in self.firsts or -(-m // n) in self.seen:
+        if not n or self.is_known(n, m):
             return {}
         chunk, (least, more) = -(-m // self.ranks), divmod(m, self.ranks)
         first = self.rank * least + min(self.rank, more)
@@ -182,7 +205,15 @@ class Places:
         for dim in range(a.ndim):
             if any(n != m for d, (n, m) in enumerate(zip(a.shape, whole.shape, strict=True)) if d != dim):
                 continue
-            if (runs := _rows(np.moveaxis(a, dim, 0), np.moveaxis(whole, dim, 0))) is not None:
+            mine, there = np.moveaxis(a, dim, 0), np.moveaxis(whole, dim, 0)
+            every = range(self.rank, len(there), self.ranks)
+            if len(every) == len(mine) and same_elements(mine, there[self.rank :: self.ranks]):
+                runs: Runs | None = runs_of(
+                    every
+                )  # rows that are equal, as those of zeros, lie where one rule puts them
+            else:
+                runs = _rows(mine, there)
+            if runs is not None:
                 place: list[Runs] = [((0, 0, n),) for n in a.shape]
                 place[dim] = runs
                 return tuple(place), True
@@ -214,6 +245,10 @@ def cut_by_rule(places: Sequence[Places], found: Sequence[Found]) -> list[bool]:
             runs = place[dim]
             rules = mine.by_rules(shape[dim], whole[dim]) if len(runs) == 1 else {}
             here = {rule for rule, first in rules.items() if first == runs[0][1]}
+            if not (mine.is_known(shape[dim], whole[dim]) or mine.rows) and runs == runs_of(
+                range(mine.rank, whole[dim], mine.ranks)
+            ):
+                here.add("every n-th")
             common = here if common is None else common & here
         out.append(bool(common))
     return out

@@ -106,6 +106,9 @@ class Question:
         self.places = [Places(r, len(self.ranks)) for r in range(len(self.ranks))]
         self.givens = Givens(self.single, self.ranks, self.said, self.places)
         self.given = self.givens.given
+        for program in dict.fromkeys(held.program for held in self.ranks):
+            for places in self.places:
+                places.learn_cuts(program)
         self.results = [[] for _ in self.ranks]
 
     # ------------------------------------------------------------------ numbers
@@ -221,7 +224,7 @@ class Question:
                 given = self.given[rank].get(names.get(name.removeprefix("grad "), -1))
                 if name.startswith("grad ") and isinstance(given, Part) and f"grad {given.of}" in wholes:
                     part = Part(f"grad {given.of}", given.runs)
-                    if part.shape() != values[rank][number].shape:  # a gradient may be sharded otherwise
+                    if part.shape() != values[rank][number].shape or name in held.outputs:  # sharded otherwise
                         part = self._result(rank, name, part.of, values[rank][number], wholes)
                     self.results[rank].append((name, part))
 

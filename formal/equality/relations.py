@@ -21,6 +21,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...models.equality.captured import runs_of
 from ...models.equality.pair import Given, Part, Relation, Runs
 from ...models.equality.program import Described, RankProgram, Step
 from .numbers import Array
@@ -247,5 +248,7 @@ def _places(shape: Sequence[int], whole: Sequence[int], places: Places) -> list[
         firsts = dict.fromkeys(
             [*([places.first(n, m)] if known else []), *places.within(n, m), *places.on_meshes(n, m)]
         )
-        choices.append([*rows, *(((0, first, n),) for first in firsts)])
+        every = range(places.rank, m, places.ranks)
+        rows += [runs_of(every)] if 1 < n == len(every) else []
+        choices.append(list(dict.fromkeys([*rows, *(((0, first, n),) for first in firsts)])))
     return [place for place, _ in zip(product(*choices), range(MOST_PLACES), strict=False)]

@@ -48,31 +48,46 @@ def exported_file(path: Path, export: Callable[[Path, str], str]) -> Iterator[Mo
     if path.suffix == ".py":
         yield load_file(path)
         return
-    text = export(path, "dtensor")
+    with module_of(export(path, "dtensor"), path.stem) as layout:
+        yield layout
+
+
+@contextmanager
+def module_of(text: str, stem: str) -> Iterator[ModuleType]:
+    """The module of the text of an exported file."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / f"layout_of_{path.stem}.py"
+        file = Path(folder) / f"layout_of_{stem}.py"
         file.write_text(text, encoding="utf-8")
         yield load_file(file)
 
 
 def ask_planned(
-    model: Callable[[], object], layout: ModuleType, place: str, ranks: int | None, gradients: bool, said: Layouts
+    model: Callable[[], object],
+    layout: ModuleType,
+    place: str,
+    ranks: int | None,
+    gradients: bool,
+    said: Layouts,
+    whole: bool = True,
 ) -> Question:
     """A model beside the job that an exported file makes of it: the plan's step of training where it has one, a forward
-    pass where it has none, or a forward pass and all gradients.  `ranks`: None for those of the plan.  Raises
-    `InputError` also for another number than that.
+    pass where it has none, or a forward pass and all gradients.  `ranks`: None for those of the plan.  `whole`: every
+    rank gathers the results of a forward pass; else they stay where the plan has them.  Raises `InputError` also for
+    another number of ranks than the plan's.
     """
     try:
-        from ...models.sources.distributed.planned import planned_job
+        from ...models.sources.distributed.planned import exchanging
+        from ...models.sources.distributed.staged import exported_job
     except ModuleNotFoundError as error:
         raise InputError(f"equal runs PyTorch programs; install the extra [torch] ({error})") from error
-    job = planned_job(model, layout, place)
+    job = exported_job(model, layout, place)
     if ranks not in (None, job.ranks):
         raise InputError(f"--ranks {ranks}: the plan of {place} is for {job.ranks}; leave --ranks out")
     if job.ranks > MOST_RANKS:
         raise InputError(f"{place} is for {job.ranks} ranks; at most {MOST_RANKS} run in one process")
     step = job.trains and not gradients
-    return ask(lambda: job.one_device(step), lambda rank, many: job.rank(step), job.ranks, gradients, said)
+    with exchanging():
+        return ask(lambda: job.one_device(step), lambda rank, many: job.rank(step, whole), job.ranks, gradients, said)
 
 
 def ask(
@@ -100,7 +115,10 @@ def _captured(make: Callable[..., object], ranks: int | None, gradients: bool) -
     try:
         from ...models.sources.distributed.capture import capture
     except ModuleNotFoundError as error:
-        raise InputError(f"equal runs PyTorch programs; install the extra [torch] ({error})") from error
+        raise InputError(
+            f"it is no JAX program, and PyTorch is not installed, whose programs equal and capture run: install the"
+            f" extra [torch] ({error})"
+        ) from error
     if ranks is None:
         return [capture(make, None, 1, gradients)]
     return [capture(make, rank, ranks, gradients) for rank in range(ranks)]

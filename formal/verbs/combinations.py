@@ -282,7 +282,12 @@ CAPTURE: Final = Combinations("capture", ("ranks", "grad", "output", "force", "a
 
 EQUAL: Final = Combinations(
     "equal",
-    ("ranks", "grad", "layouts", "seed", "output", "force", "as_json"),
+    ("ranks", "grad", "layouts", "seed", "plan_file", "excess", "output", "force", "as_json"),
+    (
+        Apart("plan_file", ("grad",), "bytes are priced of the plan's own pass: plan with --train for its gradients"),
+        Apart("plan_file", ("layouts",), "the exported file says where tensors lie"),
+        Needs("excess", ("plan_file",), "it is about bytes that a plan prices"),
+    ),
 )
 
 SCHEDULE: Final = Combinations(

@@ -7,17 +7,27 @@ Exit codes: 0 equal, 10 different, 5 undecided, 3 not readable.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from ...models.problem.claims import Verdict
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import Count, force_option, json_option, output_option, refuse_combinations
+from ...models.terminal.options import (
+    AMOUNT,
+    Count,
+    force_option,
+    json_option,
+    options_as,
+    output_option,
+    refuse_combinations,
+)
 from ...models.text import InputError
 from ...proofs.equality.file import write_equality
-from ...proofs.publishing.publisher import Publisher
-from ..equality.layouts import Layouts, read_layouts
+from ...proofs.publishing.publisher import Published, Publisher
+from ..equality.job import Received, Tie, ask_tied
+from ..equality.layouts import read_layouts
 from ..equality.question import Difference, Question
 from ..equality.request import (
     MOST_RANKS,
@@ -37,9 +47,25 @@ from .capture import program_at
 from .combinations import EQUAL
 
 
+@dataclass(frozen=True)
+class EqualOptions:
+    """What the command line gave."""
+
+    single: str
+    distributed: str | None
+    ranks: int | None
+    grad: bool
+    layouts: Path | None
+    seed: int
+    plan_file: Path | None
+    excess: int | None
+    output: Path | None
+    as_json: bool
+
+
 @click.command("equal")
 @click.argument("single")
-@click.argument("distributed")
+@click.argument("distributed", required=False)
 @click.option("--ranks", type=Count(1, MOST_RANKS), help="Ranks on which DISTRIBUTED runs; of a plan, its own.")
 @click.option("--grad", is_flag=True, help="Compare gradients too, of all inputs and parameters that require one.")
 @click.option(
@@ -48,82 +74,83 @@ from .combinations import EQUAL
     help="JSON: where tensors lie that values do not tell, and outputs that are parts of a sum or mean.",
 )
 @click.option("--seed", type=Count(0, 1 << 31), default=0, show_default=True, help="Of the numbers that are drawn.")
+@click.option(
+    "--plan",
+    "plan_file",
+    type=click.Path(path_type=Path),
+    help="Tie the proof to this plan: one file that says optimal, equal, and that ranks receive what is priced."
+    " DISTRIBUTED is then the file that was exported of it, or left out.",
+)
+@click.option(
+    "--excess", type=AMOUNT, help="With --plan: bytes that a rank may receive beyond those that the plan prices."
+)
 @output_option("-o", "--output", help="Write the proof (.spz).")
 @force_option
 @json_option
 @click.pass_obj
 @refuse_combinations(EQUAL)
-def equal_command(
-    publisher: Publisher,
-    single: str,
-    distributed: str,
-    ranks: int | None,
-    grad: bool,
-    layouts: Path | None,
-    seed: int,
-    output: Path | None,
-    as_json: bool,
-) -> int:
+@options_as(EqualOptions)
+def equal_command(publisher: Publisher, given: EqualOptions) -> int:
     """Whether DISTRIBUTED (FILE.py:NAME, called with rank and ranks) computes on every rank what SINGLE (FILE.py:NAME)
     computes on one device.  Both return what is called and its inputs.  PyTorch or JAX; of JAX DISTRIBUTED is called
     with ranks, once: `shard_map` or `jit` with shardings.  DISTRIBUTED may be a plan (.spz), or the file
     that `export --to dtensor` made of it: SINGLE then returns the module that was planned, and example inputs.
     Both may be files that `capture` wrote (.spz), whose programs are read and not run.
     """
-    said = read_layouts(layouts)
-    offer_devices(ranks)
+    offer_devices(given.ranks)
     with Watch("running both programs"):
-        question = _question(publisher, single, distributed, ranks, grad, said)
+        question, tie = _question(publisher, given)
     with Watch("comparing numbers"):
-        found = look(question, seed)
+        found = look(question, given.seed)
     if found is not None:
-        return _different(found, question, as_json)
+        return _different(found, question, given.as_json)
+    pair = question.pair()
+    received = None if tie is None else tie.traffic(pair)
+    if tie is not None and received is not None and received.beyond > tie.excess:
+        return _receives_more(received, question, given.as_json)
     with Watch("proving"):
-        published = publisher.publish(output, write_equality(question.pair()))
+        published = publisher.publish(given.output, write_equality(pair) if tie is None else tie.data(pair))
     proved = published.verdict is Verdict.PROVED and not question.doubt
-    reason = question.doubt or published.reason
     bound = question.rounding() if proved else None
-    document: dict[str, object] = {
-        "verdict": "equal" if proved else "undecided",
-        "ranks": len(question.ranks),
-        "reason": reason,
-        **describe(question),
-        "assumptions": list(published.assumptions),
-        "rounding": rounding_json(bound),
-        "identity": published.identity,
-        "certificate": None if published.path is None else str(published.path),
-    }
-    if as_json:
-        emit(document)
+    if given.as_json:
+        more = {} if received is None else _received_json(received)
+        emit(_document(question, published, proved) | {"rounding": rounding_json(bound)} | more)
+        return Exit.DONE if proved else Exit.UNDECIDED
+    for line in _lines(question):
+        say(line)
+    if proved:
+        count = sum(len(r) for r in question.results)
+        say(f"equal: {count} outputs on {len(question.ranks)} ranks, proved over the real numbers")
+        if tie is not None and received is not None:
+            say(f"{published.kind.lower()}: plan {tie.found.identity[:12]}..", f"bytes: {received.words}")
+        say(f"assumed: {', '.join(published.assumptions)}")
+        if bound is not None:
+            say(rounding_words(bound))
     else:
-        for line in _lines(question):
-            say(line)
-        if proved:
-            count = sum(len(r) for r in question.results)
-            say(f"equal: {count} outputs on {len(question.ranks)} ranks, proved over the real numbers")
-            say(f"assumed: {', '.join(published.assumptions)}")
-            if bound is not None:
-                say(rounding_words(bound))
-        else:
-            say(f"undecided: {question.doubt or f'{published.reason}; numbers do not differ'}")
-        if published.path is not None:
-            say(f"wrote {published.path}")
+        say(f"undecided: {question.doubt or f'{published.reason}; numbers do not differ'}")
+    if published.path is not None:
+        say(f"wrote {published.path}")
     return Exit.DONE if proved else Exit.UNDECIDED
 
 
-def _question(
-    publisher: Publisher, single: str, distributed: str, ranks: int | None, grad: bool, said: Layouts
-) -> Question:
+def _question(publisher: Publisher, given: EqualOptions) -> tuple[Question, Tie | None]:
+    """The question, and what ties it to a plan."""
+    said, single, distributed, ranks = read_layouts(given.layouts), given.single, given.distributed, given.ranks
+    if given.plan_file is not None:
+        job = None if distributed is None else Path(distributed)
+        return ask_tied(program_at(single), given.plan_file, job, ranks, given.excess or 0, publisher)
+    if distributed is None:
+        raise click.UsageError("Missing argument 'DISTRIBUTED'.")
     if single.endswith(".spz"):
-        if grad:
+        if given.grad:
             raise InputError("--grad: gradients were written down, or not, by `capture --grad`")
-        return ask_captured(Path(single), Path(distributed), ranks, said)
+        return ask_captured(Path(single), Path(distributed), ranks, said), None
     if is_planned(distributed):
         with exported_file(Path(distributed), publisher.export_text) as layout:
-            return ask_planned(program_at(single), layout, distributed, ranks, grad, said)
+            return ask_planned(program_at(single), layout, distributed, ranks, given.grad, said), None
     if ranks is None:
         raise click.UsageError("--ranks: on how many ranks does DISTRIBUTED run?")
-    return ask(program_at(single), program_at(distributed), ranks, grad, said)
+    return ask(program_at(single), program_at(distributed), ranks, given.grad, said), None
 
 
 def _different(found: Difference, question: Question, as_json: bool) -> int:
@@ -150,6 +177,43 @@ def _different(found: Difference, question: Question, as_json: bool) -> int:
     if found.line:
         say(f"  at {found.line}")
     return Exit.REFUTED
+
+
+def _document(question: Question, published: Published, proved: bool) -> dict[str, object]:
+    return {
+        "verdict": "equal" if proved else "undecided",
+        "ranks": len(question.ranks),
+        "reason": question.doubt or published.reason,
+        **describe(question),
+        "assumptions": list(published.assumptions),
+        "identity": published.identity,
+        "certificate": None if published.path is None else str(published.path),
+    }
+
+
+def _receives_more(received: Received, question: Question, as_json: bool) -> int:
+    reason = f"{received.words}: {received.beyond:,} more than priced"
+    if as_json:
+        emit(
+            {
+                "verdict": "more bytes",
+                "ranks": len(question.ranks),
+                "reason": reason,
+                **describe(question),
+                **_received_json(received),
+            }
+        )
+        return Exit.REFUTED
+    say(
+        f"bytes: {reason}",
+        f"`verify-job` says where; `plan --vocabulary dtensor` plans what DTensor can say; --excess {received.beyond}"
+        " allows it",
+    )
+    return Exit.REFUTED
+
+
+def _received_json(received: Received) -> dict[str, object]:
+    return {"received": received.most, "priced": received.priced, "by_operator": dict(received.bytes)}
 
 
 def _lines(question: Question) -> list[str]:

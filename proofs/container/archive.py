@@ -264,6 +264,12 @@ def _entries(data: bytes, limits: Limits) -> list[_Entry]:
     if len(data) < _END.size:
         raise ContainerError("container", "is not a zip file, or is cut off")
     magic, disk, first, here, count, directory_size, directory, comment = _END.unpack(data[-_END.size :])
+    if data[:1] in (b"{", b"["):
+        raise ContainerError(
+            "container",
+            "is not a zip file but JSON text: of a selection problem, which solve, audit and check take, and export for"
+            " another solver; or of a graph, which plan takes",
+        )
     if magic != b"PK\5\6":
         raise ContainerError("container", "is not a zip file, or is cut off, or has bytes after its end")
     if disk or first or here != count or comment or directory + directory_size != len(data) - _END.size:

@@ -13,6 +13,7 @@ from .canonical import ContainerError
 _PLAN: Final = "run, explain, report, diff, export and check take it"
 
 PORTFOLIO: Final = "portfolio.json"
+JOB: Final = "job.json"
 
 KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "plan.json": ("a plan", "run, explain, report, diff, export, sensitivity and check take it"),
@@ -24,6 +25,7 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "views.json": ("a plan with views", _PLAN),
     PORTFOLIO: ("the best of several plans", _PLAN),
     "schedule.json": ("a schedule", "check takes it"),
+    JOB: ("a plan with its job", "check takes it"),
     "equality.json": ("a proof that two programs are equal", "check takes it"),
     "extraction.json": ("an extraction from an e-graph", "check takes it, with the file of its e-graph beside it"),
     "certificate.json": (

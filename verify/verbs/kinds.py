@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from ...models.problem.claims import Verdict
 from ...proofs.container.archive import MANIFEST, Member, identity
 from ...proofs.container.canonical import ContainerError
+from ...proofs.container.kinds import JOB, PORTFOLIO
 from ...proofs.container.kinds import KINDS as NAMES
-from ...proofs.container.kinds import PORTFOLIO
 from ...proofs.container.room import needs
 from ...proofs.container.unread import Members
 from ..budget import Budget
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ...models.program.graph import Graph
     from ...proofs.collective_programs.certificate import PlacementCertificate, ReductionCertificate
     from ...proofs.egraphs.certificate import ExtractionCertificate
+    from ...proofs.equality.job import Job
     from ...proofs.overlap.certificate import OverlapCertificate
     from ...proofs.pipelines.certificate import PipelineCertificate
     from ...proofs.plan.bundle import Plan
@@ -295,6 +296,37 @@ def _equality(members: Mapping[str, Member], effort: Effort, about: Problems) ->
     return Judged(pair, identity(members), (result,))
 
 
+@dataclass(frozen=True, eq=False)
+class Tied:
+    """A job, with what was found of the plan and of the proof inside."""
+
+    job: Job
+    plan: Judged[object]
+    proof: Judged[object]
+
+
+def _job_file(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[Tied]:
+    from ...models.equality.pair import Pair
+    from ...proofs.equality.job import PLAN, PROOF, decode_job
+    from ...proofs.plan.bundle import Plan
+    from ..equality.job import check_job
+
+    job, found, kept = decode_job(members), [], 0
+    for name, inner in ((PLAN, job.plan), (PROOF, job.equality)):
+        try:
+            kept += charge_reading(inner, effort.budget)
+            effort.budget.hold(kept // KEPT, "container")
+            found.append(require_known(inner, name).judge(inner, effort, {}))
+        except ContainerError as error:
+            raise ContainerError(f"{name}, {error.place}", error.message) from None
+    planned, equal = found
+    if not isinstance(planned.held, Plan) or planned.held.joint is not None or not isinstance(equal.held, Pair):
+        raise ContainerError(PLAN, "is no plan of the program that it was asked for, all operators on all devices")
+    results = check_job(job, planned.held, planned.results, planned.main, equal.held, equal.main)
+    held = Tied(job, planned, equal)
+    return Judged(held, identity(members), results, planned.rounding, planned.planning, planned.units)
+
+
 def _extraction(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[ExtractionCertificate]:
     from ...models.egraphs.egraph import EGraph
     from ...proofs.egraphs.file import decode_extraction
@@ -336,6 +368,7 @@ KINDS: Final = (
     Kind("views.json", _views),
     Kind(PORTFOLIO, _portfolio),
     Kind("schedule.json", _schedule),
+    Kind(JOB, _job_file),
     Kind("equality.json", _equality),
     Kind("extraction.json", _extraction, apart=True),
     Kind("certificate.json", _certificate, apart=True),

@@ -19,7 +19,7 @@ from ...proofs.plan.error_bounds import ErrorBounds
 from ...proofs.publishing.placed import asked_of, parts_among
 from ...proofs.publishing.publisher import Among, Opened, Published, RefutedPlan
 from ..plan.error_bounds import wrong_error_bounds
-from .kinds import Effort, Judged, require_known
+from .kinds import Effort, Judged, Tied, require_known
 
 if TYPE_CHECKING:
     from ...models.cost.selection import Planning
@@ -69,6 +69,7 @@ def judge_error_bounds(planning: Planning, x: tuple[int, ...], bars: ErrorBounds
 def publication(judged: Judged[object], effort: Effort, path: Path | None, size: int) -> Published:
     """What was found, for whoever made or reads the file: the weakest of its claims decides."""
     main = judged.main
+    said = judged.results if isinstance(judged.held, Tied) else (main,)
     weakest = next((r for r in (main, *judged.results) if r.verdict is not Verdict.PROVED), main)
     return Published(
         weakest.verdict,
@@ -79,7 +80,7 @@ def publication(judged: Judged[object], effort: Effort, path: Path | None, size:
         judged.identity,
         path,
         size,
-        main.assumptions,
+        tuple(dict.fromkeys(a for r in said for a in r.assumptions)),
         effort.budget.needs_large,
         among=tuple(among(judged)),
     )

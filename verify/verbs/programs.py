@@ -14,7 +14,7 @@ from ...models.problem.claims import Verdict
 from ...models.program.graph import Graph
 from ...models.text import bytes_text, seconds_text
 from ...proofs.container.archive import Member
-from ...proofs.container.kinds import PORTFOLIO
+from ...proofs.container.kinds import JOB, PORTFOLIO
 from ...proofs.joint.file import Jointly
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.pipelines.certificate import PipelineCertificate
@@ -25,7 +25,7 @@ from ...proofs.views.certificate import SubmeshCertificate
 from ..pipelines.bound import PICO
 from ..portfolio.certificate import assumed_program
 from ..verdict import CheckResult
-from .kinds import Kind
+from .kinds import Kind, Tied
 from .others import (
     tell_certificate,
     tell_equality,
@@ -218,6 +218,39 @@ def tell_portfolio(path: str, members: Mapping[str, Member], request: Request, k
     )
 
 
+def tell_job(path: str, members: Mapping[str, Member], request: Request, kind: Kind) -> Subject:
+    """A plan and the job that runs it: optimal, equal, bytes."""
+    found = kind.judge(members, request.effort, request.about)
+    held = content_as(found, Tied)
+    planned, equal, digest = held.plan, held.proof, held.job.digest
+    plan, (optimal, same, moved) = content_as(planned, Plan), found.results
+    if planned.planning is None:
+        raise TypeError("a checked plan comes with its problem")
+    timed = planned.planning.problem.unit_name == "s"
+
+    def line(r: CheckResult) -> str:
+        if r is optimal:
+            return claim_line(r, planned.scale, timed)
+        words = [f"  {r.kind:<12} {r.verdict.value}", r.space, r.reason]
+        return "; ".join(word for word in words if word)
+
+    return Subject(
+        "plan with its job",
+        found.identity,
+        (*request.own.results(plan.user_graph, plan.machine), optimal, same, moved),
+        line,
+        plan.graph,
+        plan.space,
+        plan.memory_limit,
+        (plan.machine,),
+        own=(f"plan {planned.identity}", f"job {digest}, proof {equal.identity}"),
+        stated=planned.planning.problem.assumptions,
+        rounding=found.rounding,
+        versions=plan.versions,
+        document={"plan": planned.identity, "equality": equal.identity, "job": digest},
+    )
+
+
 NOT_PROVED: Final = ", which is assumed and not proved to compute what the program of plan 0 does"
 
 
@@ -260,6 +293,7 @@ TELL: Final[Mapping[str, Teller]] = {
     ).tell,
     PORTFOLIO: tell_portfolio,
     "schedule.json": tell_schedule,
+    JOB: tell_job,
     "equality.json": tell_equality,
     "extraction.json": tell_extraction,
     "certificate.json": tell_certificate,

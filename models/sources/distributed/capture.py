@@ -23,7 +23,8 @@ from ...equality.captured import Captured, Stated, Unreadable, runs_of
 from ...equality.program import RankProgram
 from .collectives import noting_factors
 from .needed import without_waste
-from .past import HostReads, SetUp, forget_ranks, seeing_freed
+from .past import HostReads, SetUp, forget_ranks, scattering_own, seeing_freed
+from .pipelining import voting_alone
 from .recorder import Recorder
 from .storage import numbers_of
 from .waits import seeing_futures
@@ -38,9 +39,9 @@ def capture(make: Callable[..., object], rank: int | None, ranks: int, gradients
     outputs too, of the one number that comes out, or of all outputs times cotangents that are further inputs.  Raises
     `Unreadable`, naming operator and line.
     """
-    with _one_thread(), _group(rank, ranks), noting_factors(), seeing_futures():
+    with _one_thread(), _group(rank, ranks), noting_factors(), seeing_futures(), voting_alone():
         try:
-            with SetUp():
+            with SetUp(), scattering_own():
                 called, inputs = _made(make() if rank is None else make(rank, ranks))
             return _run(called, inputs, gradients)
         except Unreadable:
@@ -118,7 +119,9 @@ def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Capt
         numbers = {name: recorder.number(t) for name, t in results.items()}
         if gradients:
             for name, grad in _gradients(recorder, outputs, wanted).items():
-                numbers[name], results[name] = recorder.number(grad), grad
+                placed |= _stated(name, grad)
+                results[name] = _local(grad)
+                numbers[name] = recorder.number(results[name])
     for name, tensor in wanted.items():
         tensor.grad = before[name]
     for name, tensor in whole.items():
@@ -241,7 +244,7 @@ def _gradients(
     found = {}
     for name, tensor in wanted.items():
         grad = tensor.grad
-        found[f"grad {name}"] = torch.zeros_like(_local(tensor)) if grad is None else _local(_reduced(grad))
+        found[f"grad {name}"] = torch.zeros_like(tensor) if grad is None else _reduced(grad)
     return found
 
 

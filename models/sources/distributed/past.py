@@ -57,6 +57,26 @@ class SetUp(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         return func(*args, **(kwargs or {}))
 
 
+@contextmanager
+def scattering_own() -> Iterator[None]:
+    """While it is entered, before anything is written down, a rank takes its part of its own tensor where DTensor would
+    scatter the first rank's, as ranks draw the same numbers.
+    """
+    import torch.distributed as dist
+    from torch.distributed.tensor import placement_types
+
+    def scatter(output: Any, parts: Any, mesh: Any, mesh_dim: int = 0, *, group_src: int = 0) -> None:
+        if not output.is_meta:
+            output.copy_(parts[dist.get_rank(mesh.get_group(mesh_dim))])
+
+    known = placement_types.mesh_scatter
+    placement_types.mesh_scatter = scatter
+    try:
+        yield
+    finally:
+        placement_types.mesh_scatter = known
+
+
 def forget_ranks() -> None:
     """DTensor's caches emptied: what they keep has the mesh of the rank that ran before, and its place there, which
     would be taken for the next rank's.

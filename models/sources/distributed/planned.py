@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from math import prod
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
@@ -34,6 +35,8 @@ class PlannedJob:
     module: torch.nn.Module
     inputs: tuple[Any, ...] | dict[str, Any]
     target: torch.Tensor | None
+    functions: ClassVar[tuple[str, ...]] = ("PLAN", "make_mesh", "parallelize", "make_optimizer", "train_step")
+    """What such a file has."""
 
     @property
     def ranks(self) -> int:
@@ -41,16 +44,21 @@ class PlannedJob:
         return prod(int(n) for _, n in self.layout.PLAN["mesh"])
 
     @property
+    def program(self) -> Any:
+        """Loss and optimizer of the plan; None where the file has none."""
+        return self.layout.PLAN.get("program")
+
+    @property
     def trains(self) -> bool:
         """Whether the plan has a step with an optimizer."""
-        return _trained(self.layout.PLAN)
+        return self.program is not None and bool(self.program["trained"])
 
     def one_device(self, step: bool) -> Made:
         """What one device calls, and with what; `step`: the plan's step of training, else a forward pass."""
         module = copy.deepcopy(self.module)
         if not step:
             return module, self._given(None)
-        program = self.layout.PLAN["program"]
+        program = self.program
         steps = _optimizer(program["optimizer"], module)
 
         def train(target: Any, *inputs: Any, **named: Any) -> dict[str, object]:
@@ -61,12 +69,14 @@ class PlannedJob:
 
         return train, self._given(self.target, True)
 
-    def rank(self, step: bool) -> Made:
-        """The same of a rank, inside its process group."""
+    def rank(self, step: bool, whole: bool = True) -> Made:
+        """The same of a rank, inside its process group; `whole`: it gathers the results of a forward pass."""
         mesh = self.layout.make_mesh("cpu")
         module = self.layout.parallelize(copy.deepcopy(self.module), mesh)
-        if not step:
+        if not step and whole:
             return module, self._given(None)
+        if not step:
+            return lambda *inputs, **named: module.run(inputs, named), self._given(None)
         steps, train_step = self._steps(module, mesh), self.layout.train_step
         loss_of, kinds = self.layout.PLAN["program"]["loss"], inspect.Parameter
         if any(p.kind is kinds.VAR_POSITIONAL for p in inspect.signature(self.module.forward).parameters.values()):
@@ -89,14 +99,9 @@ class PlannedJob:
         """The plan's optimizer.  Its weights may lie elsewhere than the module's, and be sent there before anything is
         written down, when nothing is sent: they are cut out of the whole ones.
         """
-        from torch.distributed.tensor import distribute_tensor
-
         with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
             steps = self.layout.make_optimizer(module, mesh)
-            whole = dict(self.module.named_parameters(remove_duplicate=False))
-            for name, _, shard in steps.shards:
-                own = distribute_tensor(whole[name].detach(), mesh, shard.placements, src_data_rank=None)
-                shard.to_local().copy_(own.to_local())
+            own_shards(steps, self.module, mesh)
         return steps
 
     def _given(self, target: torch.Tensor | None, first: bool = False) -> object:
@@ -105,32 +110,55 @@ class PlannedJob:
         return (target, *self.inputs) if first else self.inputs
 
 
-def planned_job(model: Callable[[], object], layout: ModuleType, place: str, seed: int = 0) -> PlannedJob:
+@contextmanager
+def exchanging() -> Iterator[None]:
+    """DTensors are cut anew by an all-to-all, as they are on GPUs; on a mesh of CPUs PyTorch gathers them whole."""
+    from torch.distributed import _functional_collectives as functional
+    from torch.distributed.tensor import placement_types
+
+    def exchange(local: Any, gather_dim: int, shard_dim: int, mesh: Any, mesh_dim: int) -> Any:
+        parts = torch.stack(local.chunk(mesh.size(mesh_dim), shard_dim))
+        taken = functional.all_to_all_single(parts, None, None, (mesh, mesh_dim))
+        taken = taken.wait() if hasattr(taken, "wait") else taken
+        return torch.cat(taken.unbind(0), gather_dim).contiguous()
+
+    known = placement_types.shard_dim_alltoall
+    placement_types.shard_dim_alltoall = exchange
+    try:
+        yield
+    finally:
+        placement_types.shard_dim_alltoall = known
+
+
+def planned_job(
+    model: Callable[[], object], layout: ModuleType, place: str, kind: type[PlannedJob] = PlannedJob, seed: int = 0
+) -> PlannedJob:
     """The job of an exported file.  `model`: returns (module, example inputs).  Raises `InputError` for a file that is
-    no export of a plan whose operators all run on all ranks, and for what is no model.
+    no export of a plan, and for what is no model.
     """
-    missing = [
-        n for n in ("PLAN", "make_mesh", "parallelize", "make_optimizer", "train_step") if not hasattr(layout, n)
-    ]
+    missing = [n for n in kind.functions if not hasattr(layout, n)]
     if missing:
-        raise InputError(
-            f"{place}: has no {missing[0]!r}: write a file with `shardproof export PLAN --to dtensor`, of a plan"
-            " without stages"
-        )
+        raise InputError(f"{place}: has no {missing[0]!r}: write a file with `shardproof export PLAN --to dtensor`")
     torch.manual_seed(seed)
     made = model()
     if not isinstance(made, tuple) or len(made) < 2 or not isinstance(made[0], torch.nn.Module):
         raise InputError("the model beside a plan is a function that returns (module, example inputs)")
     module = _told_apart(made[0], seed)
     inputs = _drawn(module, made[1], seed)
-    found = PlannedJob(layout, module, inputs, None)
+    found = kind(layout, module, inputs, None)
     if not found.trains:
         return found
-    return PlannedJob(layout, module, inputs, _target(layout.PLAN["program"]["loss"], module, inputs, seed))
+    return replace(found, target=_target(found.program["loss"], module, inputs, seed))
 
 
-def _trained(plan: Mapping[str, Any]) -> bool:
-    return plan.get("program") is not None and bool(plan["program"]["trained"])
+def own_shards(steps: Any, module: torch.nn.Module, mesh: Any) -> None:
+    """Weights that an optimizer holds elsewhere than the module, cut out of the whole ones."""
+    from torch.distributed.tensor import distribute_tensor
+
+    whole = dict(module.named_parameters(remove_duplicate=False))
+    for name, _, shard in getattr(steps, "shards", ()):
+        own = distribute_tensor(whole[name].detach(), mesh, shard.placements, src_data_rank=None)
+        shard.to_local().copy_(own.to_local())
 
 
 def _call(module: torch.nn.Module, inputs: Any) -> Any:

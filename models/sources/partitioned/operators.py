@@ -70,6 +70,11 @@ def _two(name: str, logical: str = "") -> Handler:
     return handle
 
 
+def square(w: Writer, op: Op, given: Sequence[int]) -> Sequence[int]:
+    """The product of a tensor and itself."""
+    return [w.two("mul", given[0], given[0], _made(w, op)[1])]
+
+
 def _real(w: Writer, number: int) -> bool:
     return w.dtype(number).startswith(("float", "bfloat"))
 
@@ -373,6 +378,7 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "chlo.erf": _one("erf"),
     "mhlo.erf": _one("erf"),
     "chlo.erfc": error_function_rest,
+    "chlo.square": square,
     "stablehlo.add": _two("add", "logical_or"),
     "stablehlo.subtract": _two("sub"),
     "stablehlo.multiply": _two("mul", "logical_and"),
