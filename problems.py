@@ -361,9 +361,8 @@ def equal(
 
         shardproof.equal(one, rows, ranks=2).answer  # 'equal'
     """
-    from shardproof.formal.equality.request import describe, look
+    from shardproof.formal.equality.request import describe, look, prove
     from shardproof.front_door import FrontDoor
-    from shardproof.proofs.equality.file import write_equality
 
     question = _question(single, distributed, ranks, grad, layouts)
     found = look(question, seed)
@@ -373,8 +372,7 @@ def equal(
             *("different", found.reason, found.output, found.rank, found.line, found.numbers),
             *(where["inputs"], where["outputs"], (), b""),
         )
-    data = write_equality(question.pair())
-    published = FrontDoor().publish(None, data)
+    data, published = prove(question, lambda data: FrontDoor().publish(None, data))
     proved = published.verdict is Verdict.PROVED and not question.doubt
     return Equality(
         *("equal" if proved else "undecided", "" if proved else question.doubt or published.reason, "", None, "", None),

@@ -35,7 +35,11 @@ def alike(a: Array, b: Array, near: float = NEAR) -> bool:
         return False
     if not a.size:
         return True
-    x, y = a.astype(np.float64), b.astype(np.float64)
+    x, y = a.astype(np.float64, copy=False), b.astype(np.float64, copy=False)
+    most = float(np.abs(y).max())
+    if most < np.inf:  # all finite, which is usual; what is no number is not less
+        with np.errstate(invalid="ignore"):
+            return bool(np.abs(x - y).max() <= near * most)
     good = np.isfinite(y)
     if not np.array_equal(good, np.isfinite(x)):
         return False

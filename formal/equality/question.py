@@ -10,7 +10,7 @@ proved      else it is a `Pair` for the checker; what that does not see to be eq
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ...models.text import InputError
 from .breaks import Breaks
 from .givens import Givens, ProgramWithSources, Unmatched, constant_of, stated_part
 from .layouts import NOTHING, Layouts
+from .meshes import mesh_pair
 from .numbers import Array, Numbers, Rounding, run_alone, run_ranks, run_single
 from .parts import NEAR, Places, alike, first_difference, greatest, part_elements, rounded_alike, ruled
 from .relations import Relations
@@ -31,6 +32,8 @@ LARGE = 1000.0
 """What large inputs are multiplied with: exp overflows unless the greatest element is subtracted."""
 
 
+LEAST_RANKS = 8
+"""From so many ranks on those of a mesh are looked at all at once; fewer are as soon looked at one after another."""
 ROUNDED: Mapping[str, float] = {"float64": 1e-9, "float32": 1e-3, "float16": 5e-2, "bfloat16": 1e-1}
 EIGHT_BITS = 5e-1
 """How far a run in such numbers may be from one in double precision, as a part of the greatest element; whole numbers
@@ -340,8 +343,26 @@ class Question:
 
     # ------------------------------------------------------------------ what is to be proved
 
+    def mesh_pair(self) -> Pair | None:
+        """The question of all ranks of a mesh at once; None where they are none, or few."""
+        if len(self.ranks) < LEAST_RANKS:
+            return None
+        found = Relations(self.single.program, [whole for whole, _ in self.runs])
+        programs = [h.program for h in self.ranks]
+        ranks = [ranks for _, ranks in self.runs]
+        return mesh_pair(programs, self.given, self.results, found, ranks, self.places, self._plain())
+
     def pair(self) -> Pair:
-        """The question for the checker."""
+        """The question of ranks one after another."""
+        found = Relations(self.single.program, [whole for whole, _ in self.runs])
+        relations = tuple(
+            found.of(rank, held.program, self.given[rank], [ranks[rank] for _, ranks in self.runs], self.places[rank])
+            for rank, held in enumerate(self.ranks)
+        )
+        return replace(self._plain(), single=found.single_with_changed(), relations=relations)
+
+    def _plain(self) -> Pair:
+        """The question without relations."""
         sources = self.single.program.sources
         constants = [
             (s.number, constant_of(np.asarray(self.single.arrays[s.number]))) for s in sources if s.kind == "constant"
@@ -353,19 +374,14 @@ class Question:
             and a.size
             and bool(np.all(a.astype(np.int64) >= 0))
         )
-        found = Relations(self.single.program, [whole for whole, _ in self.runs])
-        relations = tuple(
-            found.of(rank, held.program, self.given[rank], [ranks[rank] for _, ranks in self.runs], self.places[rank])
-            for rank, held in enumerate(self.ranks)
-        )
         return Pair(
-            found.single_with_changed(),
+            self.single.program,
             tuple(h.program for h in self.ranks),
             tuple(constants),
             tuple(tuple(sorted(g.items())) for g in self.given),
             tuple(tuple(r) for r in self.results),
             floors,
-            relations,
+            tuple(() for _ in self.ranks),
         )
 
 

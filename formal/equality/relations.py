@@ -163,6 +163,13 @@ class Relations:
             part = self._first(mine, near)
         return part
 
+    def place(self, mine: Sequence[Array], whole: int, places: Places) -> tuple[Runs, ...] | None:
+        """Where a rank's tensor lies in one of the one device."""
+        if whole >= len(self.single.tensors):
+            return None
+        part = self._first(mine, [(whole, p) for p in self._places(mine[0], whole, places)])
+        return None if part is None else part[1]
+
     def single_with_changed(self) -> RankProgram:
         """The program of the one device with what was turned or multiplied behind its steps."""
         single, steps, tensors = self.single, list[Step](), list[Described]()
@@ -176,11 +183,11 @@ class Relations:
                 tensors.append(was)
         return replace(single, steps=(*single.steps, *steps), tensors=(*single.tensors, *tensors))
 
-    def is_whole(self, array: Array) -> bool:
-        """Whether an array is a whole tensor that the one device makes or is given, in the first run."""
+    def is_part(self, array: Array, places: Places) -> bool:
+        """Whether an array is a tensor that the one device makes or is given, in the first run, or a rank's part."""
         if not self._shapes:
             self._look()
-        return any(alike(array, self.runs[0][n]) for n in self._shapes.get(array.shape, ()))
+        return array.size > 0 and self._first([array], self._near(array, places)) is not None
 
     def _look(self) -> None:
         """Writes down what makes the tensors of the one device, and of what; what it is given may be sent, too."""

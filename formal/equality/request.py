@@ -15,12 +15,15 @@ from ...models.equality.captured import Captured, Unreadable
 from ...models.equality.pair import Given, Known, Part
 from ...models.equality.program import KEPT
 from ...models.equality.schedule import Race, Stuck, stuck_messages
+from ...models.problem.claims import Verdict
 from ...models.sources.building.python_file import load_file
 from ...models.sources.jax.importer import is_jax
 from ...models.text import InputError
 from ...proofs.container.archive import read_container
 from ...proofs.container.canonical import ContainerError
 from ...proofs.equality.captured import decode_captured
+from ...proofs.equality.file import write_equality
+from ...proofs.publishing.publisher import Published
 from .givens import ProgramWithSources, Unmatched
 from .layouts import Layouts, all_reduce_outputs
 from .numbers import Numbers, run_ranks
@@ -230,6 +233,22 @@ def look(question: Question, seed: int) -> Difference | None:
         if not question.read or isinstance(error, InputError):
             raise
         raise InputError(f"a step of the programs that were read cannot be run: {error}") from error
+
+
+def prove(question: Question, publish: Callable[[bytes], Published]) -> tuple[bytes, Published]:
+    """The proof, and what the checker says of it, behind `look`: of ranks of a mesh at once, where that is seen; else
+    of one after another.
+    """
+    if (mesh := question.mesh_pair()) is not None:
+        data = write_equality(mesh)
+        try:
+            published = publish(data)
+            if published.verdict is Verdict.PROVED:
+                return data, published
+        except ContainerError:  # more work than there is, or what is not known of a mesh: others are judged alone
+            pass
+    data = write_equality(question.pair())
+    return data, publish(data)
 
 
 def describe(question: Question) -> dict[str, list[dict[str, object]]]:

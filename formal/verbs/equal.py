@@ -15,7 +15,6 @@ from ...models.problem.claims import Verdict
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import Count, force_option, json_option, output_option, refuse_combinations
 from ...models.text import InputError
-from ...proofs.equality.file import write_equality
 from ...proofs.publishing.publisher import Publisher
 from ..equality.layouts import Layouts, read_layouts
 from ..equality.question import Difference, Question
@@ -29,6 +28,7 @@ from ..equality.request import (
     is_planned,
     look,
     offer_devices,
+    prove,
     rounding_json,
     rounding_words,
     words_of,
@@ -79,7 +79,7 @@ def equal_command(
     if found is not None:
         return _different(found, question, as_json)
     with Watch("proving"):
-        published = publisher.publish(output, write_equality(question.pair()))
+        _, published = prove(question, lambda data: publisher.publish(output, data))
     proved = published.verdict is Verdict.PROVED and not question.doubt
     reason = question.doubt or published.reason
     bound = question.rounding() if proved else None
