@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +25,9 @@ from ...models.equality.program import COLLECTIVES, RankProgram, Step, Word
 from .numbers import Array
 from .parts import Places
 from .relations import Relations
+
+K = TypeVar("K")
+G = TypeVar("G", Part, Given)
 
 MOVING = {"number": ("number",), "value": ("value",), "start": ("start", "stop")}
 """Words that may move, and those that move with them."""
@@ -86,36 +90,35 @@ def classes_of(programs: Sequence[RankProgram]) -> Classes | None:
     return Classes(ranks, tuple(b // a for a, b in reversed(list(pairwise(ends)))))
 
 
-def mesh_pair(
-    programs: Sequence[RankProgram],
-    given: Sequence[Mapping[int, Given]],
-    results: Sequence[Sequence[tuple[str, Part]]],
-    found: Relations,
-    runs: Sequence[Sequence[Mapping[int, Array]]],
-    places: Sequence[Places],
-    plain: Pair,
-) -> Pair | None:
-    """The pair of a mesh, of what is said of every rank; `plain`: the pair without relations of ranks.  None where
-    ranks are no mesh, or differ otherwise than by moves.
+@dataclass(frozen=True)
+class Alone:
+    """What is known of one rank: its program, what it is given and makes, its tensors in every run, its places."""
+
+    program: RankProgram
+    given: Mapping[int, Given]
+    results: Sequence[tuple[str, Part]]
+    runs: Sequence[Mapping[int, Array]]
+    places: Places
+
+
+def mesh_pair(seen: Mapping[int, Alone], classes: Classes, found: Relations, plain: Pair) -> Pair | None:
+    """The pair of a mesh, of what is known of ranks: of all, or of the corners of the mesh; `plain`: without what ranks
+    do.  None where they differ otherwise than by moves.
     """
-    classes = classes_of(programs)
-    if classes is None:
-        return None
-    stated, mine, theirs, rows = (list[object](), list[object](), list[object](), list[object]())
+    stated, mine, theirs, rows = (list[Any](), list[Any](), list[Any](), list[Any]())
     for ranks in classes.ranks:
-        program = _mesh_program(programs, classes, ranks)
-        sources = _moving([given[r] for r in ranks], classes)
-        outputs = _moving([dict(results[r]) for r in ranks], classes)
+        here = {k: seen[r] for k, r in enumerate(ranks) if r in seen}
+        program = mesh_program({k: a.program for k, a in here.items()}, classes, ranks)
+        sources = moving_parts({k: a.given for k, a in here.items()}, classes)
+        outputs = moving_parts({k: dict(a.results) for k, a in here.items()}, classes)
         if program is None or sources is None or outputs is None:
             return None
         stated.append(program)
         mine.append(tuple(sorted(sources.items())))
-        theirs.append(tuple((name, p) for name, p in outputs.items() if isinstance(p, Part)))
-        corners = {k: ranks[k] for k in classes.corners}
-        each = {k: found.of(r, programs[r], given[r], [run[r] for run in runs], places[r]) for k, r in corners.items()}
-        values = {k: [run[r] for run in runs] for k, r in corners.items()}
-        rows.append(tuple(_relations(each, values, {k: places[r] for k, r in corners.items()}, classes, found)))
-    everyone = tuple(range(len(programs)))
+        theirs.append(tuple(outputs.items()))
+        corners = {k: here[k] for k in classes.corners}
+        each = {k: found.of(ranks[k], a.program, a.given, a.runs, a.places) for k, a in corners.items()}
+        rows.append(tuple(_relations(each, corners, classes, found)))
     return replace(
         plain,
         single=found.single_with_changed(),
@@ -123,19 +126,19 @@ def mesh_pair(
         given=tuple(mine),
         results=tuple(theirs),
         relations=tuple(rows),
-        mesh=Mesh(classes.sizes, classes.ranks, everyone),
+        mesh=Mesh(classes.sizes, classes.ranks, tuple(sorted(seen))),
     )
 
 
-def _mesh_program(programs: Sequence[RankProgram], classes: Classes, ranks: Sequence[int]) -> RankProgram | None:
-    """What all ranks of a class do."""
-    first, steps, groups = programs[ranks[0]], list[Step](), dict[tuple[object, ...], tuple[int, ...] | None]()
+def mesh_program(programs: Mapping[int, RankProgram], classes: Classes, ranks: Sequence[int]) -> RankProgram | None:
+    """What all ranks of a class do, of programs by place; None where they differ otherwise than a mesh can say."""
+    first, steps, groups = programs[0], list[Step](), dict[tuple[object, ...], tuple[int, ...] | None]()
     for k, step in enumerate(first.steps):
-        said = [programs[r].steps[k].words for r in ranks]
-        if step.operator not in COLLECTIVES and all(w == step.words for w in said):
+        said = {place: p.steps[k].words for place, p in programs.items()}
+        if step.operator not in COLLECTIVES and all(w == step.words for w in said.values()):
             steps.append(step)
             continue
-        words = _moving_words(step, [dict(w) for w in said], classes, ranks, groups)
+        words = _moving_words(step, {place: dict(w) for place, w in said.items()}, classes, ranks, groups)
         if words is None:
             return None
         steps.append(replace(step, words=tuple(words.items())))
@@ -144,7 +147,7 @@ def _mesh_program(programs: Sequence[RankProgram], classes: Classes, ranks: Sequ
 
 def _moving_words(
     step: Step,
-    said: Sequence[Mapping[str, Word]],
+    said: Mapping[int, Mapping[str, Word]],
     classes: Classes,
     ranks: Sequence[int],
     groups: dict[tuple[object, ...], tuple[int, ...] | None],
@@ -152,9 +155,9 @@ def _moving_words(
     """Words of a step of all ranks of a class; None where they differ otherwise than a mesh can say."""
     words, moved = dict[str, Word](), dict[str, tuple[int, ...]]()
     for name, word in said[0].items():
-        values = [s[name] for s in said]
+        values = {k: s[name] for k, s in said.items()}
         if name == "ranks":
-            key = tuple(values)
+            key = tuple(values.values())
             if key not in groups:
                 groups[key] = _along(values, classes, ranks)
             along = groups[key]
@@ -162,35 +165,35 @@ def _moving_words(
                 return None
             words["along"] = along
         elif name == "source":
-            at = {s["ranks"].index(v) for s, v in zip(said, values, strict=True)}  # type: ignore[union-attr,arg-type]
+            at = {s["ranks"].index(s[name]) for s in said.values()}  # type: ignore[union-attr,arg-type]
             if len(at) > 1:
                 return None
             words[name] = at.pop()
         elif name in ("to", "of"):
-            there = [c for c, others in enumerate(classes.ranks) if tuple(values) == others]
+            there = [c for c, others in enumerate(classes.ranks) if all(others[k] == v for k, v in values.items())]
             if not there:
                 return None
             words[name] = there[0]
-        elif all(type(v) is type(word) and v == word for v in values):
+        elif all(type(v) is type(word) and v == word for v in values.values()):
             words[name] = word
-        elif type(word) is int and all(type(v) is int for v in values):
-            by = classes.moves(dict(enumerate(values)))  # type: ignore[arg-type]
+        else:
+            numbers = {k: v for k, v in values.items() if type(v) is int}
+            by = classes.moves(numbers) if len(numbers) == len(values) else None
             if by is None:
                 return None
             moved[name] = by
             words[name] = word
-        else:
-            return None
     for name, others in MOVING.items():
         if name in moved:
-            if any(moved.pop(other, None) != by for by in [moved[name]] for other in others):
+            by = moved[name]
+            if any(moved.pop(other, None) != by for other in others):
                 return None
             words[f"{name}_moves"] = by
     return None if moved else words
 
 
-def _along(values: Sequence[Word], classes: Classes, ranks: Sequence[int]) -> tuple[int, ...] | None:
-    """The dimensions of the mesh along which groups lie, one of every rank; None where they are not so."""
+def _along(values: Mapping[int, Word], classes: Classes, ranks: Sequence[int]) -> tuple[int, ...] | None:
+    """The dimensions of the mesh along which groups lie, one of every place; None where they are not so."""
     at = {r: k for k, r in enumerate(ranks)}
     first = values[0]
     if not isinstance(first, tuple) or any(r not in at for r in first):
@@ -198,7 +201,7 @@ def _along(values: Sequence[Word], classes: Classes, ranks: Sequence[int]) -> tu
     coordinates = np.array(np.unravel_index([at[r] for r in first], classes.sizes))
     along = tuple(j for j in range(len(classes.sizes)) if len(set(coordinates[j])) > 1)
     table = np.asarray(ranks).reshape(classes.sizes)
-    for k, group in enumerate(values):
+    for k, group in values.items():
         here = np.unravel_index(k, classes.sizes)
         line = table[tuple(slice(None) if j in along else here[j] for j in range(len(classes.sizes)))]
         if group != tuple(line.reshape(-1).tolist()):
@@ -206,13 +209,13 @@ def _along(values: Sequence[Word], classes: Classes, ranks: Sequence[int]) -> tu
     return along
 
 
-def _moving(rows: Sequence[Mapping[object, Given]], classes: Classes) -> dict[object, Given] | None:
-    """What ranks are given, or make, as parts that move; None where they do otherwise."""
-    found = dict[object, Given]()
-    if any(set(r) != set(rows[0]) for r in rows):
+def moving_parts(rows: Mapping[int, Mapping[K, G]], classes: Classes) -> dict[K, G] | None:
+    """What ranks are given, or make, by place, as parts that move; None where they do otherwise."""
+    found = dict[K, G]()
+    if any(set(r) != set(rows[0]) for r in rows.values()):
         return None
     for key, first in rows[0].items():
-        each = {k: row[key] for k, row in enumerate(rows)}
+        each = {k: row[key] for k, row in rows.items()}
         if isinstance(first, Known):
             if any(g != first for g in each.values()):
                 return None
@@ -244,11 +247,7 @@ def _part_moves(runs: Mapping[int, tuple[Runs, ...]], classes: Classes) -> Moves
 
 
 def _relations(
-    each: Mapping[int, Sequence[Relation]],
-    values: Mapping[int, Sequence[Mapping[int, Array]]],
-    places: Mapping[int, Places],
-    classes: Classes,
-    found: Relations,
+    each: Mapping[int, Sequence[Relation]], corners: Mapping[int, Alone], classes: Classes, found: Relations
 ) -> Iterator[Relation]:
     """Relations that hold for the corners of a class, as ones that move; where another rank's is to another tensor, it
     is looked for in the first one's.
@@ -257,10 +256,12 @@ def _relations(
     for first in each[0]:
         runs = dict[int, tuple[Runs, ...]]()
         for k, mine in others.items():
-            other = mine.get(first.number)
+            other, alone = mine.get(first.number), corners[k]
             if other is not None and other.whole == first.whole:
                 runs[k] = other.runs
-            elif (place := found.place([v[first.number] for v in values[k]], first.whole, places[k])) is not None:
+                continue
+            values = [v[first.number] for v in alone.runs]
+            if (place := found.place(values, first.whole, alone.places)) is not None:
                 runs[k] = place
         if len(runs) == len(others) and (moves := _part_moves(runs, classes)) is not None:
             yield replace(first, moves=moves)

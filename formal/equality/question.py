@@ -22,8 +22,8 @@ from ...models.text import InputError
 from .breaks import Breaks
 from .givens import Givens, ProgramWithSources, Unmatched, constant_of, stated_part
 from .layouts import NOTHING, Layouts
-from .meshes import mesh_pair
-from .numbers import Array, Numbers, Rounding, run_alone, run_ranks, run_single
+from .meshes import Alone, Classes, classes_of, mesh_pair
+from .numbers import After, Array, Numbers, Rounding, run_alone, run_ranks, run_single, same_array
 from .parts import NEAR, Places, alike, first_difference, greatest, part_elements, rounded_alike, ruled
 from .relations import Relations
 from .rounding import Bound, rounding_bound
@@ -106,12 +106,25 @@ class Question:
     """Whether the programs come from files, and may be such as cannot be run."""
 
     def __post_init__(self) -> None:
-        self.places = [Places(r, len(self.ranks)) for r in range(len(self.ranks))]
+        self.places = self._places()
         self.givens = Givens(self.single, self.ranks, self.said, self.places)
         self.given = self.givens.given
         self.results = [[] for _ in self.ranks]
 
+    def _places(self) -> list[Places]:
+        """What is to be learnt of every rank."""
+        return [Places(r, len(self.ranks)) for r in range(len(self.ranks))]
+
     # ------------------------------------------------------------------ numbers
+
+    def _values(self, given: Sequence[Numbers], after: After = same_array) -> Sequence[Numbers]:
+        """All tensors of ranks that are given this."""
+        return run_ranks([h.program for h in self.ranks], given, after)
+
+    def _where(self, rank: int, output: int, whole: Numbers, values: Sequence[Numbers]) -> tuple[str, str]:
+        """Where an output of a rank breaks that differs, in words, and the line."""
+        programs = [h.program for h in self.ranks]
+        return Breaks(self.single.program, programs, self.given, self.places, whole, values).first(rank, output)
 
     def differs(self, seed: int = 0) -> Difference | None:
         """The first output in which numbers differ; None if they are the same, or differ only where it is in doubt what
@@ -201,7 +214,7 @@ class Question:
         """In which parts of the outputs of the one device the ranks' outputs lie; gradients as what they belong to."""
         whole = run_single(self.single.program, inputs)
         wholes = {name: whole[n] for name, n in self.single.program.outputs}
-        values = run_ranks([h.program for h in self.ranks], self._inputs(inputs))
+        values = self._values(self._inputs(inputs))
         numbers = [dict(held.program.outputs) for held in self.ranks]
         rules = {
             name: self._ruled([v.get(n.get(name, -1)) for n, v in zip(numbers, values, strict=True)], wholes[name])
@@ -293,10 +306,10 @@ class Question:
         self, inputs: Numbers, only_finite: bool, without: frozenset[tuple[int, str]] = frozenset()
     ) -> Difference | None:
         """The first output of a rank that differs, but those of `without`."""
-        programs, given = [h.program for h in self.ranks], self._inputs(inputs)
+        given = self._inputs(inputs)
         whole = run_single(self.single.program, inputs)
         outputs = dict(self.single.program.outputs)
-        values = run_ranks(programs, given)
+        values = self._values(given)
         rounded: tuple[Numbers, Sequence[Numbers]] | None = None
         if not only_finite:
             self.runs.append((whole, values))
@@ -314,15 +327,14 @@ class Question:
                 if bad and not only_finite:
                     if rounded is None:
                         once = Rounding(DOUBLE)
-                        rounded = run_single(self.single.program, inputs, once), run_ranks(programs, given, once)
+                        rounded = run_single(self.single.program, inputs, once), self._values(given, once)
                     of = part_elements(rounded[0][outputs[part.of]], part)
                     small = NEAR * greatest(whole[n] for n in outputs.values())
                     again = rounded[1][rank][numbers[name]]
                     bad = not rounded_alike(mine, theirs, small, (theirs, of), (mine, again))
                 if bad:
                     at, x, y = first_difference(mine, theirs)
-                    breaks = Breaks(self.single.program, programs, self.given, self.places, whole, values)
-                    where, line = breaks.first(rank, numbers[name])
+                    where, line = self._where(rank, numbers[name], whole, values)
                     return Difference(name, rank, f"{reason}: at {list(at)}{where}", line, (x, y))
         return None
 
@@ -347,10 +359,19 @@ class Question:
         """The question of all ranks of a mesh at once; None where they are none, or few."""
         if len(self.ranks) < LEAST_RANKS:
             return None
+        programs = {rank: h.program for rank, h in enumerate(self.ranks)}
+        classes = classes_of(list(programs.values()))
+        return None if classes is None else self.pair_of(classes, programs)
+
+    def pair_of(self, classes: Classes, programs: Mapping[int, RankProgram]) -> Pair | None:
+        """The question of ranks of a mesh, of programs by rank; None where they differ more than a mesh can say."""
         found = Relations(self.single.program, [whole for whole, _ in self.runs])
-        programs = [h.program for h in self.ranks]
-        ranks = [ranks for _, ranks in self.runs]
-        return mesh_pair(programs, self.given, self.results, found, ranks, self.places, self._plain())
+        order = {rank: k for k, rank in enumerate(programs)}
+        seen = {
+            rank: Alone(p, self.given[k], self.results[k], [ranks[k] for _, ranks in self.runs], self.places[k])
+            for (rank, k), p in zip(order.items(), programs.values(), strict=True)
+        }
+        return mesh_pair(seen, classes, found, self._plain())
 
     def pair(self) -> Pair:
         """The question of ranks one after another."""
