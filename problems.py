@@ -332,6 +332,7 @@ def equal(
     ranks: int | None = None,
     grad: bool = False,
     layouts: Path | str | Mapping[str, object] | None = None,
+    alike: Sequence[int] = (),
     seed: int = 0,
 ) -> Equality:
     """Whether what ranks compute is what one device computes: PyTorch or JAX programs, run once on small inputs without
@@ -342,7 +343,8 @@ def equal(
     (module, example inputs), and `ranks` are the plan's.  Of JAX `distributed(ranks)` returns one program for all: see
     docs/howto/equal.md.  `grad`:
     gradients too, of all inputs and parameters that require one.  `layouts`: a JSON file or its object, see `shardproof
-    equal --help`.  Raises `InputError` for what cannot be read, naming operator and line.
+    equal --help`.  `alike`: sizes of a mesh, in place of `ranks`: those at its corners run, and no others (assumption
+    `alike-ranks`).  Raises `InputError` for what cannot be read, naming operator and line.
 
         w = torch.randn(4, 8)
 
@@ -364,7 +366,7 @@ def equal(
     from shardproof.formal.equality.request import describe, look, prove
     from shardproof.front_door import FrontDoor
 
-    question = _question(single, distributed, ranks, grad, layouts)
+    question = _question(single, distributed, ranks, grad, layouts, tuple(alike))
     found = look(question, seed)
     where = describe(question)
     if found is not None:
@@ -387,19 +389,28 @@ def _question(
     ranks: int | None,
     grad: bool,
     layouts: Path | str | Mapping[str, object] | None,
+    alike: tuple[int, ...],
 ) -> Question:
     """Both programs of `equal`, written down."""
     from shardproof.formal.equality.layouts import layouts_of, read_layouts
-    from shardproof.formal.equality.request import MOST_RANKS, ask, ask_planned, exported_file
+    from shardproof.formal.equality.request import MOST_RANKS, ask, ask_alike, ask_planned, exported_file
     from shardproof.front_door import FrontDoor
 
     if isinstance(layouts, Mapping):
         said = layouts_of(dict(layouts), "layouts")
     else:
         said = read_layouts(None if layouts is None else Path(layouts))
+    if alike and (ranks is not None or layouts is not None):
+        raise InputError(
+            "alike: its sizes say how many ranks there are, values where tensors lie; leave out the others"
+        )
+    if any(type(n) is not int or n < 1 for n in alike):
+        raise InputError(f"alike={alike!r}: write sizes of a mesh, such as (64, 8)")
+    if alike and not isinstance(distributed, Path | str):
+        return ask_alike(single, distributed, alike, grad)
     if isinstance(distributed, Path | str) and (ranks is None or 1 <= ranks <= MOST_RANKS):
         with exported_file(Path(distributed), FrontDoor().export_text) as layout:
-            return ask_planned(single, layout, str(distributed), ranks, grad, said)
+            return ask_planned(single, layout, str(distributed), ranks, grad, said, alike)
     if isinstance(distributed, Path | str) or ranks is None or not 1 <= ranks <= MOST_RANKS:
         raise InputError(f"ranks={ranks!r}: write a number from 1 to {MOST_RANKS}")
     return ask(single, distributed, ranks, grad, said)

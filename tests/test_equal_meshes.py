@@ -15,12 +15,16 @@ import numpy as np
 import pytest
 from test_equal_mutants import differs
 
+from shardproof.formal.equality.alike import AlikeQuestion, alike_question, corner_ranks
+from shardproof.formal.equality.mesh_numbers import run_mesh
 from shardproof.formal.equality.numbers import run_ranks, run_single
 from shardproof.formal.equality.parts import part_elements
 from shardproof.formal.equality.question import ProgramWithSources, Question
+from shardproof.models.equality.captured import Captured
 from shardproof.models.equality.pair import Pair, Part
 from shardproof.models.equality.program import RankProgram, Word
 from shardproof.models.problem.claims import Verdict
+from shardproof.models.text import InputError
 from shardproof.proofs.container.archive import read_container
 from shardproof.proofs.container.canonical import ContainerError
 from shardproof.proofs.equality.file import decode_equality, write_equality
@@ -139,7 +143,11 @@ def test_stacks_are_what_all_ranks_have(name: str) -> None:
     stacked, _ = stack_ranks(replace(pair, single=replace(pair.single, outputs=())), lambda things: None)
     given = {n: part_elements(wholes[g.of], g) for n, g in stacked.given[0] if isinstance(g, Part)}
     made = run_single(stacked.ranks[0], given)
+    corners = list(np.ndindex(SIZES))
+    fast = run_mesh(pair.ranks[0], SIZES, {n: made[n] for n, _ in pair.given[0]}, corners)
     (_, out), *_ = pair.ranks[0].outputs
+    for one, values in zip(fast, ranks, strict=True):
+        np.testing.assert_allclose(one[out].astype(float), values[out].astype(float), rtol=1e-12)
     expected = np.stack([values[out] for values in ranks]).reshape(*SIZES, *ranks[0][out].shape)
     np.testing.assert_allclose(made[out].astype(float), expected.astype(float), rtol=1e-12)
     assert made[out].shape == stacked.ranks[0].tensors[out].shape
@@ -304,6 +312,53 @@ def test_ranks_that_were_not_captured_are_an_assumption() -> None:
     assert "alike-ranks" not in check_pair(pair, Budget.with_large()).assumptions
     some = replace(pair, mesh=replace(pair.mesh, captured=(0, 1, 2, 7)))
     assert "alike-ranks" in check_pair(some, Budget.with_large()).assumptions
+
+
+def of_corners(pair: Pair, wrong: int | None = None) -> AlikeQuestion:
+    """The question of a mesh's corners; `wrong`: a step that is another one on every rank."""
+    asked = question(pair)
+    if wrong is not None:
+        for rank in range(len(asked.ranks)):
+            asked = with_fault(asked, rank, wrong)
+    corners = [asked.ranks[r] for r in corner_ranks(pair.mesh.sizes)]
+    programs = [Captured(c.program, c.arrays, {}, ()) for c in (asked.single, *corners)]
+    return alike_question(programs[0], programs[1:], pair.mesh.sizes)
+
+
+@pytest.mark.parametrize("pair", [meshes.mlp(3, 2), meshes.mlp(64, 8), meshes.mlp(1, 5)])
+def test_corners_of_a_mesh_are_enough_for_ranks_that_are_alike(pair: Pair) -> None:
+    asked = of_corners(pair)
+    assert asked.differs(0) is None and asked.many == sum(map(len, pair.mesh.ranks))
+    found = asked.pair()
+    assert found.mesh.captured == tuple(corner_ranks(pair.mesh.sizes))
+    result = check_pair(found, Budget.with_large())
+    assert result.verdict is Verdict.PROVED
+    assert ("alike-ranks" in result.assumptions) is (len(found.mesh.captured) < asked.many)
+    plain = [replace(s, line="") for s in meshes.rank_by_rank(found).ranks[-1].steps]
+    assert plain == [replace(s, line="") for s in meshes.rank_by_rank(pair).ranks[-1].steps]
+
+
+def test_ranks_that_are_alike_and_wrong_are_different() -> None:
+    found = of_corners(meshes.mlp(8, 4, 3), 6).differs(0)
+    assert found is not None and found.output == "loss" and found.rank in corner_ranks((8, 4))
+
+
+def test_corners_that_are_not_alike_are_refused() -> None:
+    asked = with_fault(question(meshes.mlp(4, 2)), 7, 1)
+    corners = [asked.ranks[r] for r in corner_ranks((4, 2))]
+    programs = [Captured(c.program, c.arrays, {}, ()) for c in (asked.single, *corners)]
+    with pytest.raises(InputError, match=r"rank 7 is not like rank 0: minimum \(job.py:2\) in the place of maximum"):
+        alike_question(programs[0], programs[1:], (4, 2))
+
+
+def test_numbers_of_corners_that_do_not_move_are_refused() -> None:
+    asked = of_corners(meshes.mlp(4, 2))
+    program = asked.ranks[-1].program
+    words = (("number", 5),)
+    steps = (program.steps[0], replace(program.steps[1], words=words), *program.steps[2:])
+    ranks = [*asked.ranks[:-1], replace(asked.ranks[-1], program=replace(program, steps=steps))]
+    with pytest.raises(InputError, match="leave --alike out"):
+        AlikeQuestion(asked.single, ranks, sizes=(4, 2)).differs(0)
 
 
 def forged(pair: Pair, **fields: object) -> bytes:

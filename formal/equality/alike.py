@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 import numpy as np
 
@@ -36,8 +37,7 @@ def corner_ranks(sizes: Sequence[int]) -> list[int]:
 
 
 def _classes(sizes: Sequence[int]) -> Classes:
-    many = int(np.prod(sizes))
-    return Classes((tuple(range(many)),), tuple(sizes))
+    return Classes((tuple(range(prod(sizes))),), tuple(sizes))
 
 
 def require_alike(numbers: Sequence[int], programs: Sequence[Captured]) -> None:
@@ -68,15 +68,20 @@ class AlikeQuestion(Question):
     """One device and ranks of a mesh of these `sizes`, of which `ranks` are the programs of the corners."""
 
     sizes: tuple[int, ...] = ()
-    stacked: tuple[RankProgram, dict[int, Array]] | None = field(init=False, default=None)
+    whole: Numbers = field(init=False, default_factory=dict)
 
     @property
-    def numbers(self) -> list[int]:
+    def many(self) -> int:
+        """All ranks of the mesh."""
+        return prod(self.sizes)
+
+    @property
+    def numbers(self) -> Sequence[int]:
         """The ranks that were written down."""
         return corner_ranks(self.sizes)
 
     def _places(self) -> list[Places]:
-        return [Places(r, int(np.prod(self.sizes))) for r in self.numbers]
+        return [Places(r, self.many) for r in self.numbers]
 
     def differs(self, seed: int = 0) -> Difference | None:
         """As of all ranks; the place of a difference is not looked for."""
@@ -99,7 +104,7 @@ class AlikeQuestion(Question):
 
     def _inputs(self, inputs: Numbers) -> list[dict[int, Array]]:
         """Kept for all ranks: `_values` of them comes next."""
-        self._whole = inputs
+        self.whole = inputs
         return super()._inputs(inputs)
 
     def _stacks(self) -> dict[int, Array]:
@@ -108,7 +113,7 @@ class AlikeQuestion(Question):
         parts = moving_parts(dict(zip(self.numbers, self.given, strict=True)), classes)
         if parts is None:
             raise InputError("--alike: what ranks are given does not move with where they are; leave --alike out")
-        names = {s.name: self._whole[s.number] for s in self.single.program.sources}
+        names = {s.name: self.whole[s.number] for s in self.single.program.sources}
         first, found = self.ranks[0], dict[int, Array]()
         for number, what in parts.items():
             if isinstance(what, Known):

@@ -111,6 +111,16 @@ class Question:
         self.given = self.givens.given
         self.results = [[] for _ in self.ranks]
 
+    @property
+    def many(self) -> int:
+        """Ranks of the job."""
+        return len(self.ranks)
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """Those of which programs are held."""
+        return range(len(self.ranks))
+
     def _places(self) -> list[Places]:
         """What is to be learnt of every rank."""
         return [Places(r, len(self.ranks)) for r in range(len(self.ranks))]

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from math import isinf
+from math import isinf, prod
 from pathlib import Path
 from types import ModuleType
 
@@ -24,6 +24,7 @@ from ...proofs.container.canonical import ContainerError
 from ...proofs.equality.captured import decode_captured
 from ...proofs.equality.file import write_equality
 from ...proofs.publishing.publisher import Published
+from .alike import AlikeQuestion, alike_question, corner_ranks
 from .givens import ProgramWithSources, Unmatched
 from .layouts import Layouts, all_reduce_outputs
 from .numbers import Numbers, run_ranks
@@ -34,6 +35,8 @@ from .shapes import require_runs
 
 MOST_RANKS = 512
 """Ranks that one process runs, one after another."""
+MOST_ALIKE = 1 << 14
+"""Ranks of a mesh of which the corners run: what a certificate may be about."""
 
 
 def is_planned(distributed: str) -> bool:
@@ -59,7 +62,13 @@ def exported_file(path: Path, export: Callable[[Path, str], str]) -> Iterator[Mo
 
 
 def ask_planned(
-    model: Callable[[], object], layout: ModuleType, place: str, ranks: int | None, gradients: bool, said: Layouts
+    model: Callable[[], object],
+    layout: ModuleType,
+    place: str,
+    ranks: int | None,
+    gradients: bool,
+    said: Layouts,
+    alike: tuple[int, ...] = (),
 ) -> Question:
     """A model beside the job that an exported file makes of it: the plan's step of training where it has one, a forward
     pass where it has none, or a forward pass and all gradients.  `ranks`: None for those of the plan.  Raises
@@ -72,6 +81,11 @@ def ask_planned(
     job = planned_job(model, layout, place)
     if ranks not in (None, job.ranks):
         raise InputError(f"--ranks {ranks}: the plan of {place} is for {job.ranks}; leave --ranks out")
+    if alike:
+        if prod(alike) != job.ranks:
+            raise InputError(f"--alike {'x'.join(map(str, alike))}: the plan of {place} is for {job.ranks} ranks")
+        step = job.trains and not gradients
+        return ask_alike(lambda: job.one_device(step), lambda rank, many: job.rank(step), alike, gradients)
     if job.ranks > MOST_RANKS:
         raise InputError(f"{place} is for {job.ranks} ranks; at most {MOST_RANKS} run in one process")
     step = job.trains and not gradients
@@ -92,8 +106,33 @@ def ask(
     return question_of(one, many, said)
 
 
-def _captured(make: Callable[..., object], ranks: int | None, gradients: bool) -> list[Captured]:
-    """What every rank does, or the one device where `ranks` is None."""
+def ask_alike(
+    single: Callable[..., object], distributed: Callable[..., object], sizes: tuple[int, ...], gradients: bool
+) -> Question:
+    """Both programs, of ranks of a mesh of these sizes only those of its corners (`alike`).  Raises `InputError` also
+    where these are not alike.
+    """
+    many = prod(sizes)
+    if many > MOST_ALIKE:
+        raise InputError(f"--alike: {many} ranks; at most {MOST_ALIKE}")
+    if is_jax(single) or is_jax(distributed):
+        raise InputError("--alike: of JAX one program is read for all ranks; leave --alike out")
+    try:
+        one = _captured(single, None, gradients)[0]
+        corners = _captured(distributed, many, gradients, corner_ranks(sizes))
+    except Unreadable as error:
+        raise InputError(str(error)) from error
+    _compare_with_run(one, corners)
+    try:
+        return alike_question(one, corners, sizes)
+    except Unmatched as error:
+        raise InputError(str(error)) from error
+
+
+def _captured(
+    make: Callable[..., object], ranks: int | None, gradients: bool, some: Sequence[int] | None = None
+) -> list[Captured]:
+    """What every rank does, or `some`, or the one device where `ranks` is None."""
     if is_jax(make):
         from ...models.sources.partitioned.capture import capture_one, capture_ranks
 
@@ -106,7 +145,7 @@ def _captured(make: Callable[..., object], ranks: int | None, gradients: bool) -
         raise InputError(f"equal runs PyTorch programs; install the extra [torch] ({error})") from error
     if ranks is None:
         return [capture(make, None, 1, gradients)]
-    return [capture(make, rank, ranks, gradients) for rank in range(ranks)]
+    return [capture(make, rank, ranks, gradients) for rank in (range(ranks) if some is None else some)]
 
 
 def offer_devices(ranks: int | None) -> None:
@@ -243,10 +282,11 @@ def prove(question: Question, publish: Callable[[bytes], Published]) -> tuple[by
         data = write_equality(mesh)
         try:
             published = publish(data)
-            if published.verdict is Verdict.PROVED:
+            if published.verdict is Verdict.PROVED or isinstance(question, AlikeQuestion):
                 return data, published
-        except ContainerError:  # more work than there is, or what is not known of a mesh: others are judged alone
-            pass
+        except ContainerError:  # more work than there is: ranks are judged one after another
+            if isinstance(question, AlikeQuestion):
+                raise
     data = write_equality(question.pair())
     return data, publish(data)
 
@@ -254,13 +294,13 @@ def prove(question: Question, publish: Callable[[bytes], Published]) -> tuple[by
 def describe(question: Question) -> dict[str, list[dict[str, object]]]:
     """What ranks are given, and what they make: rank, tensor, and what it is in words."""
     rows = list[dict[str, object]]()
-    for rank, (held, given) in enumerate(zip(question.ranks, question.given, strict=True)):
+    for rank, held, given in zip(question.numbers, question.ranks, question.given, strict=True):
         for source in held.program.sources:
             if (what := given.get(source.number)) is not None:
                 rows.append({"rank": rank, "tensor": source.name, "is": words_of(question, what)})
     outputs = [
         {"rank": rank, "tensor": name, "is": words_of(question, part, True)}
-        for rank, results in enumerate(question.results)
+        for rank, results in zip(question.numbers, question.results, strict=True)
         for name, part in results
     ]
     return {"inputs": rows, "outputs": outputs}

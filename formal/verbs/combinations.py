@@ -272,7 +272,11 @@ CAPTURE: Final = Combinations("capture", ("ranks", "grad", "output", "force", "a
 
 EQUAL: Final = Combinations(
     "equal",
-    ("ranks", "grad", "layouts", "seed", "output", "force", "as_json"),
+    ("ranks", "grad", "layouts", "alike", "seed", "output", "force", "as_json"),
+    (
+        Apart("alike", ("ranks",), "its sizes say how many there are"),
+        Apart("alike", ("layouts",), "places are to move with where ranks are, and values tell them"),
+    ),
 )
 
 SCHEDULE: Final = Combinations(

@@ -21,6 +21,7 @@ from ..equality.question import Difference, Question
 from ..equality.request import (
     MOST_RANKS,
     ask,
+    ask_alike,
     ask_captured,
     ask_planned,
     describe,
@@ -35,6 +36,7 @@ from ..equality.request import (
 )
 from .capture import program_at
 from .combinations import EQUAL
+from .reduction_options import sizes
 
 
 @click.command("equal")
@@ -46,6 +48,11 @@ from .combinations import EQUAL
     "--layouts",
     type=click.Path(path_type=Path),
     help="JSON: where tensors lie that values do not tell, and outputs that are parts of a sum or mean.",
+)
+@click.option(
+    "--alike",
+    metavar="SIZES",
+    help="Ranks of a mesh of these sizes, such as 64x8, are alike: those at its corners run, and no others.",
 )
 @click.option("--seed", type=Count(0, 1 << 31), default=0, show_default=True, help="Of the numbers that are drawn.")
 @output_option("-o", "--output", help="Write the proof (.spz).")
@@ -60,6 +67,7 @@ def equal_command(
     ranks: int | None,
     grad: bool,
     layouts: Path | None,
+    alike: str | None,
     seed: int,
     output: Path | None,
     as_json: bool,
@@ -73,7 +81,8 @@ def equal_command(
     said = read_layouts(layouts)
     offer_devices(ranks)
     with Watch("running both programs"):
-        question = _question(publisher, single, distributed, ranks, grad, said)
+        mesh = () if alike is None else sizes(alike, "--alike", "x")
+        question = _question(publisher, single, distributed, ranks, grad, said, mesh)
     with Watch("comparing numbers"):
         found = look(question, seed)
     if found is not None:
@@ -85,7 +94,7 @@ def equal_command(
     bound = question.rounding() if proved else None
     document: dict[str, object] = {
         "verdict": "equal" if proved else "undecided",
-        "ranks": len(question.ranks),
+        "ranks": question.many,
         "reason": reason,
         **describe(question),
         "assumptions": list(published.assumptions),
@@ -99,8 +108,9 @@ def equal_command(
         for line in _lines(question):
             say(line)
         if proved:
-            count = sum(len(r) for r in question.results)
-            say(f"equal: {count} outputs on {len(question.ranks)} ranks, proved over the real numbers")
+            count = len(question.results[0]) if alike else sum(len(r) for r in question.results)
+            each = "of each, " if alike else ""
+            say(f"equal: {count} outputs {each}on {question.many} ranks, proved over the real numbers")
             say(f"assumed: {', '.join(published.assumptions)}")
             if bound is not None:
                 say(rounding_words(bound))
@@ -112,15 +122,25 @@ def equal_command(
 
 
 def _question(
-    publisher: Publisher, single: str, distributed: str, ranks: int | None, grad: bool, said: Layouts
+    publisher: Publisher,
+    single: str,
+    distributed: str,
+    ranks: int | None,
+    grad: bool,
+    said: Layouts,
+    mesh: tuple[int, ...],
 ) -> Question:
+    if mesh and single.endswith(".spz"):
+        raise InputError("--alike: programs of all ranks are in the file; leave --alike out")
     if single.endswith(".spz"):
         if grad:
             raise InputError("--grad: gradients were written down, or not, by `capture --grad`")
         return ask_captured(Path(single), Path(distributed), ranks, said)
     if is_planned(distributed):
         with exported_file(Path(distributed), publisher.export_text) as layout:
-            return ask_planned(program_at(single), layout, distributed, ranks, grad, said)
+            return ask_planned(program_at(single), layout, distributed, ranks, grad, said, mesh)
+    if mesh:
+        return ask_alike(program_at(single), program_at(distributed), mesh, grad)
     if ranks is None:
         raise click.UsageError("--ranks: on how many ranks does DISTRIBUTED run?")
     return ask(program_at(single), program_at(distributed), ranks, grad, said)
@@ -132,7 +152,7 @@ def _different(found: Difference, question: Question, as_json: bool) -> int:
         emit(
             {
                 "verdict": "different",
-                "ranks": len(question.ranks),
+                "ranks": question.many,
                 "output": found.output,
                 "rank": found.rank,
                 "reason": found.reason,

@@ -52,7 +52,7 @@ def check_pair(pair: Pair, budget: Budget, seen: Seen | None = None) -> CheckRes
 
     try:
         _require_constants(pair)
-        outcome = _compare_mesh(pair, work) if pair.mesh is not None else compare(pair, work, seen)
+        outcome = _compare_mesh(pair, work, seen) if pair.mesh is not None else compare(pair, work, seen)
     except (Malformed, LookupError, TypeError, ArithmeticError, ValueError, RecursionError, StopIteration) as error:
         if isinstance(error, ContainerError):
             raise
@@ -66,13 +66,13 @@ def check_pair(pair: Pair, budget: Budget, seen: Seen | None = None) -> CheckRes
     return CheckResult(KIND, verdict, None, None, space, assumptions(pair), f"{place}{outcome.reason}")
 
 
-def _compare_mesh(pair: Pair, work: Callable[[int], None]) -> Outcome:
+def _compare_mesh(pair: Pair, work: Callable[[int], None], seen: Seen | None) -> Outcome:
     """What is seen of ranks of a mesh, all at once."""
     try:
         stacked, own = stack_ranks(pair, work)
     except Undecided as error:
         return Outcome(False, "", str(error))
-    return compare(stacked, work, own=own)
+    return compare(stacked, work, seen, own)
 
 
 def _require_constants(pair: Pair) -> None:
