@@ -90,8 +90,12 @@ def rounded_alike(a: Array, b: Array, small: float, *runs: tuple[Array, Array]) 
 
 def greatest(arrays: Iterable[Array]) -> float:
     """The greatest finite absolute value of numbers that are not whole by type."""
-    real = [a[np.isfinite(a)] for a in arrays if np.issubdtype(a.dtype, np.floating)]
-    return max((float(np.max(np.abs(a), initial=0.0)) for a in real), default=0.0)
+    return max((greatest_of(a) for a in arrays if np.issubdtype(a.dtype, np.floating)), default=0.0)
+
+
+def greatest_of(x: Array) -> float:
+    """The greatest finite absolute value."""
+    return float(np.max(np.abs(x[np.isfinite(x)]), initial=0.0))
 
 
 class Places:
@@ -177,8 +181,11 @@ class Places:
         """The place of `a` in `whole`, and whether values alone tell it; None if it is no part."""
         if a.ndim != whole.ndim or any(n > m for n, m in zip(a.shape, whole.shape, strict=True)):
             return None
+        first = _first_near(a, whole)
         blocks = [
-            place for place in self._offsets(a.shape, whole.shape) if same_elements(a, whole[_block(place, a.shape)])
+            place
+            for place in self._offsets(a.shape, whole.shape)
+            if (first is None or first[place]) and same_elements(a, whole[_block(place, a.shape)])
         ]
         if blocks:
             best = blocks[0]
@@ -221,6 +228,16 @@ def ruled(places: Sequence[Places], found: Sequence[Found]) -> list[bool]:
             common = here if common is None else common & here
         out.append(bool(common))
     return out
+
+
+def _first_near(a: Array, whole: Array) -> NDArray[np.bool_] | None:
+    """Of every element of a whole tensor whether it may be the first of these; None where any may."""
+    if not a.size or not np.isfinite(first := float(a.reshape(-1)[0])):
+        return None
+    x = whole.astype(np.float64, copy=False)
+    with np.errstate(invalid="ignore"):
+        near = np.abs(x - first) <= NEAR * greatest_of(x)
+    return np.asarray(near | ~np.isfinite(x))
 
 
 def _block(first: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
