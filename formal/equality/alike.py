@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from ...models.equality.captured import Captured
-from ...models.equality.pair import Known, Pair
+from ...models.equality.pair import Pair, Part
 from ...models.equality.program import RankProgram
 from ...models.text import InputError
 from .givens import ProgramWithSources
@@ -115,8 +115,9 @@ class AlikeQuestion(Question):
             raise InputError("--alike: what ranks are given does not move with where they are; leave --alike out")
         names = {s.name: self.whole[s.number] for s in self.single.program.sources}
         first, found = self.ranks[0], dict[int, Array]()
-        for number, what in parts.items():
-            if isinstance(what, Known):
+        for source in first.program.sources:
+            number, what = source.number, parts.get(source.number)
+            if not isinstance(what, Part):  # a constant, or as it was drawn: where it lies is found later
                 array = np.asarray(first.arrays[number])
                 found[number] = array.reshape((1,) * len(self.sizes) + array.shape)
                 continue
