@@ -216,7 +216,7 @@ Found = tuple[tuple[Runs, ...], Sequence[int], Sequence[int]]
 """Where values tell that a tensor lies, its shape, and that of the whole."""
 
 
-def ruled(places: Sequence[Places], found: Sequence[Found]) -> list[bool]:
+def one_rule(places: Sequence[Places], found: Sequence[Found]) -> list[bool]:
     """Of every dimension of a result whether one rule says where the blocks of all ranks begin."""
     out = []
     for dim in range(len(found[0][1])):

@@ -24,7 +24,7 @@ from .givens import Givens, ProgramWithSources, Unmatched, constant_of, stated_p
 from .layouts import NOTHING, Layouts
 from .meshes import Alone, Classes, classes_of, mesh_pair
 from .numbers import After, Array, Numbers, Rounding, run_alone, run_ranks, run_single, same_array
-from .parts import NEAR, Places, alike, first_difference, greatest, part_elements, rounded_alike, ruled
+from .parts import NEAR, Places, alike, first_difference, greatest, one_rule, part_elements, rounded_alike
 from .relations import Relations
 from .rounding import Bound, rounding_bound
 
@@ -257,7 +257,7 @@ class Question:
             if array is None or place is None:
                 return ()
             found.append((place[0], array.shape, whole.shape))
-        return tuple(ruled(self.places, found))
+        return tuple(one_rule(self.places, found))
 
     def _result(
         self,

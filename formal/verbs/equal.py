@@ -7,16 +7,17 @@ Exit codes: 0 equal, 10 different, 5 undecided, 3 not readable.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from ...models.problem.claims import Verdict
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import Count, force_option, json_option, output_option, refuse_combinations
+from ...models.terminal.options import Count, force_option, json_option, options_as, output_option, refuse_combinations
 from ...models.text import InputError
 from ...proofs.publishing.publisher import Publisher
-from ..equality.layouts import Layouts, read_layouts
+from ..equality.layouts import read_layouts
 from ..equality.question import Difference, Question
 from ..equality.request import (
     MOST_RANKS,
@@ -37,6 +38,26 @@ from ..equality.request import (
 from .capture import program_at
 from .combinations import EQUAL
 from .reduction_options import sizes
+
+
+@dataclass(frozen=True)
+class EqualOptions:
+    """The command line of `equal`."""
+
+    single: str
+    distributed: str
+    ranks: int | None
+    grad: bool
+    layouts: Path | None
+    alike: str | None
+    seed: int
+    output: Path | None
+    as_json: bool
+
+    @property
+    def mesh(self) -> tuple[int, ...]:
+        """Sizes of `--alike`; () without it."""
+        return () if self.alike is None else sizes(self.alike, "--alike", "x")
 
 
 @click.command("equal")
@@ -60,35 +81,23 @@ from .reduction_options import sizes
 @json_option
 @click.pass_obj
 @refuse_combinations(EQUAL)
-def equal_command(
-    publisher: Publisher,
-    single: str,
-    distributed: str,
-    ranks: int | None,
-    grad: bool,
-    layouts: Path | None,
-    alike: str | None,
-    seed: int,
-    output: Path | None,
-    as_json: bool,
-) -> int:
+@options_as(EqualOptions)
+def equal_command(publisher: Publisher, options: EqualOptions) -> int:
     """Whether DISTRIBUTED (FILE.py:NAME, called with rank and ranks) computes on every rank what SINGLE (FILE.py:NAME)
     computes on one device.  Both return what is called and its inputs.  PyTorch or JAX; of JAX DISTRIBUTED is called
     with ranks, once: `shard_map` or `jit` with shardings.  DISTRIBUTED may be a plan (.spz), or the file
     that `export --to dtensor` made of it: SINGLE then returns the module that was planned, and example inputs.
     Both may be files that `capture` wrote (.spz), whose programs are read and not run.
     """
-    said = read_layouts(layouts)
-    offer_devices(ranks)
+    offer_devices(options.ranks)
     with Watch("running both programs"):
-        mesh = () if alike is None else sizes(alike, "--alike", "x")
-        question = _question(publisher, single, distributed, ranks, grad, said, mesh)
+        question = _question(publisher, options)
     with Watch("comparing numbers"):
-        found = look(question, seed)
+        found = look(question, options.seed)
     if found is not None:
-        return _different(found, question, as_json)
+        return _different(found, question, options.as_json)
     with Watch("proving"):
-        _, published = prove(question, lambda data: publisher.publish(output, data))
+        _, published = prove(question, lambda data: publisher.publish(options.output, data))
     proved = published.verdict is Verdict.PROVED and not question.doubt
     reason = question.doubt or published.reason
     bound = question.rounding() if proved else None
@@ -102,14 +111,14 @@ def equal_command(
         "identity": published.identity,
         "certificate": None if published.path is None else str(published.path),
     }
-    if as_json:
+    if options.as_json:
         emit(document)
     else:
         for line in _lines(question):
             say(line)
         if proved:
-            count = len(question.results[0]) if alike else sum(len(r) for r in question.results)
-            each = "of each, " if alike else ""
+            count = len(question.results[0]) if options.alike else sum(len(r) for r in question.results)
+            each = "of each, " if options.alike else ""
             say(f"equal: {count} outputs {each}on {question.many} ranks, proved over the real numbers")
             say(f"assumed: {', '.join(published.assumptions)}")
             if bound is not None:
@@ -121,15 +130,10 @@ def equal_command(
     return Exit.DONE if proved else Exit.UNDECIDED
 
 
-def _question(
-    publisher: Publisher,
-    single: str,
-    distributed: str,
-    ranks: int | None,
-    grad: bool,
-    said: Layouts,
-    mesh: tuple[int, ...],
-) -> Question:
+def _question(publisher: Publisher, options: EqualOptions) -> Question:
+    single, distributed, ranks = options.single, options.distributed, options.ranks
+    grad, mesh = options.grad, options.mesh
+    said = read_layouts(options.layouts)
     if mesh and single.endswith(".spz"):
         raise InputError("--alike: programs of all ranks are in the file; leave --alike out")
     if single.endswith(".spz"):

@@ -11,7 +11,7 @@ reads what is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Final, assert_never
 
@@ -129,34 +129,8 @@ def decode_equality(members: Mapping[str, Member]) -> Pair:
         (pair[0].integer(0, len(single.tensors) - 1), _read_known(pair[1]))
         for pair in (r.parts(2) for r in head["constants"].items(MOST))
     )
-    given = []
-    for k, row in enumerate(head["given"].items(MOST)):
-        if k >= len(ranks):
-            row.fail("there are fewer ranks")
-        found = {}
-        for one in row.items(MOST):
-            number, what = one.parts(2)
-            n = number.integer(0, len(ranks[k].tensors) - 1)
-            found[n] = _read_given(what, wholes, ranks[k].tensors[n].shape)
-        if set(found) != {s.number for s in ranks[k].sources}:
-            row.fail("every source of the rank must be given once")
-        given.append(tuple(sorted(found.items())))
-    results = []
-    for k, row in enumerate(head["results"].items(MOST)):
-        if k >= len(ranks):
-            row.fail("there are fewer ranks")
-        numbers, places = dict(ranks[k].outputs), list[tuple[str, Part]]()
-        for one in row.items(MOST):
-            name, what = one.parts(2)
-            if name.text() not in numbers:
-                name.fail("the rank has no such output")
-            part = _read_given(what, outputs, ranks[k].tensors[numbers[name.text()]].shape)
-            if isinstance(part, Known):
-                what.fail("an output is a part of one")
-            places.append((name.text(), part))
-        if len({n for n, _ in places}) != len(places):
-            row.fail("an output stands twice")
-        results.append(tuple(places))
+    given = _read_all_given(head["given"], ranks, wholes)
+    results = _read_results(head["results"], ranks, outputs)
     if len(given) != len(ranks) or len(results) != len(ranks):
         head["given"].fail(f"{len(ranks)} ranks need as many lists of what they are given, and of results")
     integers = {s.name for s in single.sources if single.tensors[s.number].dtype.startswith(("int", "uint"))}
@@ -176,6 +150,48 @@ def decode_equality(members: Mapping[str, Member]) -> Pair:
     if mesh is None and any(p.moves for p in _all_parts(pair)):
         head["ranks"].fail("parts move, and there is no mesh")
     return pair
+
+
+def _read_all_given(
+    reader: Reader, ranks: Sequence[RankProgram], wholes: Mapping[str, tuple[int, ...]]
+) -> list[tuple[tuple[int, Given], ...]]:
+    """What every source of every rank is."""
+    given = list[tuple[tuple[int, Given], ...]]()
+    for k, row in enumerate(reader.items(MOST)):
+        if k >= len(ranks):
+            row.fail("there are fewer ranks")
+        found = {}
+        for one in row.items(MOST):
+            number, what = one.parts(2)
+            n = number.integer(0, len(ranks[k].tensors) - 1)
+            found[n] = _read_given(what, wholes, ranks[k].tensors[n].shape)
+        if set(found) != {s.number for s in ranks[k].sources}:
+            row.fail("every source of the rank must be given once")
+        given.append(tuple(sorted(found.items())))
+    return given
+
+
+def _read_results(
+    reader: Reader, ranks: Sequence[RankProgram], outputs: Mapping[str, tuple[int, ...]]
+) -> list[tuple[tuple[str, Part], ...]]:
+    """Where every output of every rank lies."""
+    results = list[tuple[tuple[str, Part], ...]]()
+    for k, row in enumerate(reader.items(MOST)):
+        if k >= len(ranks):
+            row.fail("there are fewer ranks")
+        numbers, places = dict(ranks[k].outputs), list[tuple[str, Part]]()
+        for one in row.items(MOST):
+            name, what = one.parts(2)
+            if name.text() not in numbers:
+                name.fail("the rank has no such output")
+            part = _read_given(what, outputs, ranks[k].tensors[numbers[name.text()]].shape)
+            if isinstance(part, Known):
+                what.fail("an output is a part of one")
+            places.append((name.text(), part))
+        if len({n for n, _ in places}) != len(places):
+            row.fail("an output stands twice")
+        results.append(tuple(places))
+    return results
 
 
 def _all_parts(pair: Pair) -> Iterator[Part | Relation]:

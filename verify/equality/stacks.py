@@ -200,7 +200,8 @@ class Stacker:
             self._made(step, (n,), {"shape": (*self.sizes, *shape)})
         elif name == "iota":
             local = w.tensors[step.makes[0]]
-            n = w.make("iota", (), replace(local, shape=local.shape[k:]), **words)
+            said = {key: words[key] for key in ("n", "start", "step", "dtype")}
+            n = w.make("iota", (), replace(local, shape=local.shape[k:]), None, **said)
             n = w.reshape(n, (*(1,) * k, *w.shape(n)))
             w.expand(n, local.shape, step.makes[0])
         elif name == "index" and len(step.reads) == 2:
