@@ -22,7 +22,7 @@ from shardproof.formal.equality.parts import part_elements
 from shardproof.formal.equality.question import ProgramWithSources, Question
 from shardproof.models.equality.captured import Captured
 from shardproof.models.equality.pair import Pair, Part
-from shardproof.models.equality.program import RankProgram, Word
+from shardproof.models.equality.program import RankProgram, Step, Word
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.text import InputError
 from shardproof.proofs.container.archive import read_container
@@ -417,6 +417,19 @@ def _with_words(program: RankProgram, index: int, words: dict[str, Word]) -> Ran
     step = replace(program.steps[index], words=tuple(words.items()))
     assert step.operator == "all_reduce"
     return replace(program, steps=(*program.steps[:index], step, *program.steps[index + 1 :]))
+
+
+def test_a_barrier_of_a_mesh_changes_nothing() -> None:
+    pair = meshes.mlp(4, 2)
+    program = pair.ranks[0]
+    steps = (*program.steps[:2], Step("barrier", (), (), (("along", (0, 1)),)), *program.steps[2:])
+    stopped = replace(pair, ranks=(replace(program, steps=steps),))
+    found = of_corners(stopped)
+    assert found.differs(0) is None and check(stopped) is check(found.pair()) is Verdict.PROVED
+    for words in ((("along", (2,)),), (("ranks", (0, 1)),), (("along", (0,)), ("op", "sum"))):
+        wrong = replace(program, steps=(*program.steps[:2], Step("barrier", (), (), words), *program.steps[2:]))
+        with pytest.raises(Malformed):
+            stack_ranks(replace(pair, ranks=(wrong,)), lambda things: None)
 
 
 def test_positions_that_no_rank_has_are_missed() -> None:

@@ -87,6 +87,8 @@ class MeshRun:
     def step(self, step: Step, reads: Sequence[Array]) -> Sequence[Array]:
         """What a step makes of these."""
         words, k = dict(step.words), self.many
+        if step.operator == "barrier":
+            return ()
         if step.operator in COLLECTIVES:
             return (self._collective(step, words, reads[0]),)
         if any(name.endswith("_moves") for name in words):

@@ -29,6 +29,7 @@ from .relations import Relations
 K = TypeVar("K")
 G = TypeVar("G", Part, Given)
 
+TOGETHER = COLLECTIVES | {"barrier"}
 MOVING = {"number": ("number",), "value": ("value",), "start": ("start", "stop")}
 """Words that may move, and those that move with them."""
 
@@ -135,7 +136,7 @@ def mesh_program(programs: Mapping[int, RankProgram], classes: Classes, ranks: S
     first, steps, groups = programs[0], list[Step](), dict[tuple[object, ...], tuple[int, ...] | None]()
     for k, step in enumerate(first.steps):
         said = {place: p.steps[k].words for place, p in programs.items()}
-        if step.operator not in COLLECTIVES and all(w == step.words for w in said.values()):
+        if step.operator not in TOGETHER and all(w == step.words for w in said.values()):
             steps.append(step)
             continue
         words = _moving_words(step, {place: dict(w) for place, w in said.items()}, classes, ranks, groups)

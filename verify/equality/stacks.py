@@ -22,6 +22,7 @@ Shape = tuple[int, ...]
 
 REDUCED: Final[Mapping[str, str]] = {"sum": "sum", "avg": "sum", "max": "amax", "min": "amin"}
 """What a reduction over ranks is over dimensions."""
+TOGETHER: Final = COLLECTIVES | {"barrier"}
 OVER: Final = frozenset({"sum", "amax", "amin"})
 ALONG: Final = frozenset({"cat", "gather", "scatter_add", "cumsum", "topk", "sort"})
 
@@ -152,8 +153,13 @@ class Stacker:
                     raise Malformed(f"{step.operator} moves its {name} by {str(move)[:40]}")
                 moves[name] = move
         along = words.pop("along", None)
-        if (along is None) == (step.operator in COLLECTIVES) or "ranks" in words:
+        if (along is None) == (step.operator in TOGETHER) or "ranks" in words:
             raise Malformed(f"{step.operator} of a mesh is {'not ' * (along is None)}along dimensions of it")
+        if step.operator == "barrier":  # all are there: they run each step together
+            if words or step.reads or step.makes or moves:
+                raise Malformed("a barrier has operands, or other words")
+            self._dims(along or ())
+            return
         said = {**words, **({} if along is None else {"ranks": tuple(range(self._members(along)))})}
         plain = replace(step, words=tuple(said.items()))
         require_step(program, plain)
