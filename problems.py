@@ -331,6 +331,7 @@ def equal(
     ranks: int | None = None,
     grad: bool = False,
     layouts: Path | str | Mapping[str, object] | None = None,
+    alike: Sequence[int] = (),
     seed: int = 0,
     plan: Path | str | None = None,
     excess: int = 0,
@@ -342,7 +343,8 @@ def equal(
     may be the path of a plan (.spz) or of the file that `export` made of it for DTensor: `single()` then returns
     (module, example inputs), and `ranks` are the plan's.  Of JAX `distributed(ranks)` returns one program for all
     (docs/howto/equal.md).  `grad`: gradients too, of all inputs and parameters that require one.  `layouts`: a JSON
-    file or its object (`shardproof equal --help`).  `plan`: the proof is tied to this plan in one file, which says
+    file or its object (`shardproof equal --help`).  `alike`: sizes of a mesh, in place of `ranks`: those at its corners
+    run, and no others (assumption `alike-ranks`).  `plan`: the proof is tied to this plan in one file, which says
     optimal, equal, and that no rank receives more bytes than are priced and `excess`; `distributed` is then the file
     that was exported of it, or left out.  Raises `InputError` for what cannot be read, naming operator and line.
 
@@ -363,21 +365,21 @@ def equal(
 
         shardproof.equal(one, rows, ranks=2).answer  # 'equal'
     """
-    from shardproof.formal.equality.job import ask_any
+    from shardproof.formal.equality.job import ask_any, prove_tied
     from shardproof.formal.equality.request import describe, look
     from shardproof.front_door import FrontDoor
-    from shardproof.proofs.equality.file import write_equality
 
-    question, tie = ask_any(single, distributed, ranks, grad, layouts, plan, excess, FrontDoor())
+    question, tie = ask_any(single, distributed, ranks, grad, layouts, plan, excess, FrontDoor(), tuple(alike))
     found = look(question, seed)
     where = describe(question)["inputs"], describe(question)["outputs"]
     if found is not None:
-        return Equality("different", found.reason, found.output, found.rank, found.line, found.numbers, *where, (), b"")
-    pair = question.pair()
-    if tie is not None and (more := tie.too_much(pair)):
+        return Equality(
+            *("different", found.reason, found.output, found.rank, found.line, found.numbers),
+            *(*where, (), b""),
+        )
+    if tie is not None and (more := tie.too_much(question.pair())):
         return Equality("undecided", more, "", None, "", None, *where, (), b"")
-    data = write_equality(pair) if tie is None else tie.data(pair)
-    published = FrontDoor().publish(None, data)
+    data, published = prove_tied(question, tie, lambda data: FrontDoor().publish(None, data))
     proved = published.verdict is Verdict.PROVED and not question.doubt
     return Equality(
         *("equal" if proved else "undecided", "" if proved else question.doubt or published.reason, "", None, "", None),

@@ -49,6 +49,10 @@ def part(size: int, rank: int, ranks: int) -> slice:
     return slice(rank * n, rank * n + n)
 
 
+GROUPS: dict[str, Any] = {}
+"""Groups of the rank that runs, where they are not all ranks."""
+
+
 class Copy(torch.autograd.Function):
     """Identity forwards, the sum of gradients backwards."""
 
@@ -59,7 +63,7 @@ class Copy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
         g = g.clone()
-        dist.all_reduce(g)
+        dist.all_reduce(g, group=GROUPS.get("tensor"))
         return g
 
 
@@ -77,7 +81,7 @@ class Reduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         x = x.clone()
-        dist.all_reduce(x)
+        dist.all_reduce(x, group=GROUPS.get("tensor"))
         return x
 
     @staticmethod
@@ -320,18 +324,18 @@ class VocabularyLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: torch.Tensor, t: torch.Tensor, first: int, how: str) -> torch.Tensor:
-        most = logits.amax(-1)
-        dist.all_reduce(most, op=dist.ReduceOp.SUM if how == "added" else dist.ReduceOp.MAX)
+        most, group = logits.amax(-1), GROUPS.get("tensor")
+        dist.all_reduce(most, op=dist.ReduceOp.SUM if how == "added" else dist.ReduceOp.MAX, group=group)
         logits = logits - most[..., None]
         mask = (t < first) | (t >= first + logits.shape[-1])
         local = torch.where(mask, 0, t - first)
         mine = torch.gather(logits, -1, local[..., None]).squeeze(-1)
         mine = torch.where(mask, 0.0, mine)
-        dist.all_reduce(mine)
+        dist.all_reduce(mine, group=group)
         exp = logits.exp()
         total = exp.sum(-1)
         if how != "log":
-            dist.all_reduce(total)
+            dist.all_reduce(total, group=group)
         ctx.save_for_backward(exp / total[..., None], mask, local)
         return total.log() - mine
 

@@ -383,3 +383,32 @@ def test_tensors_of_no_part_are_refused() -> None:
     one, two = capture(pairs.mlp, None, 1, False), capture(pairs.mlp_other_weights, 0, 1, False)
     with pytest.raises(ValueError, match="no part of any tensor"):
         Question(ProgramWithSources(one.program, one.arrays), [ProgramWithSources(two.program, two.arrays)]).differs(0)
+
+
+def test_corners_of_a_mesh_run_where_ranks_are_alike() -> None:
+    found = shardproof.equal(pairs.mlp, pairs.mlp_tp, alike=(8,), grad=True)
+    assert found.answer == "equal" and "alike-ranks" in found.assumptions, found.reason
+    assert {row["rank"] for row in found.outputs} == {0, 1, 7}
+    assert "alike-ranks" not in shardproof.equal(pairs.mlp, pairs.mlp_tp, ranks=8, grad=True).assumptions
+    wrong = shardproof.equal(pairs.mlp, pairs.mlp_no_sum, alike=(8,))
+    assert wrong.answer == "different" and wrong.rank in (0, 1, 7)
+
+
+@pytest.mark.parametrize(
+    ("distributed", "alike", "reason"),
+    [
+        ("pipeline", (2,), "leave --alike out"),
+        ("mlp_tp", (0,), "write sizes of a mesh"),
+        ("mlp_tp", (1 << 15,), "at most 16384"),
+    ],
+)
+def test_ranks_that_are_not_alike_are_refused(distributed: str, alike: tuple[int, ...], reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        shardproof.equal(pairs.mlp, getattr(pairs, distributed), alike=alike)
+
+
+def test_alike_says_how_many_ranks_there_are() -> None:
+    with pytest.raises(InputError, match="leave out the others"):
+        shardproof.equal(pairs.mlp, pairs.mlp_tp, alike=(8,), ranks=8)
+    words = ["equal", f"{FILE}:mlp", f"{FILE}:mlp_tp", "--alike", "8"]
+    assert command([*words, "--ranks", "8"]) == 2 and command([*words, "--layouts", "l.json"]) == 2

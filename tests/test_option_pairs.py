@@ -157,7 +157,7 @@ NOT_TRIED: Mapping[tuple[str, str], str] = {
     ("run", "kernels"): "consent to run code of the file, of plans that have some: tests/test_consent.py",
     **{
         ("equal", name): "runs PyTorch: tests/test_equal.py, tests/test_equal_planned.py, tests/test_equal_job.py"
-        for name in ("ranks", "grad", "layouts", "seed", "plan_file", "excess")
+        for name in ("ranks", "grad", "layouts", "alike", "seed", "plan_file", "excess")
     },
     **{("capture", name): "runs PyTorch: tests/test_capture.py" for name in ("ranks", "grad")},
     **{("sweep", name): "begins processes: tests/test_sweep.py" for name in ("workers", "again")},

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...models.equality.pair import Given
-from ...models.equality.program import KEPT, RankProgram, Step
+from ...models.equality.program import COLLECTIVES, KEPT, RankProgram, Step
+from ...models.equality.schedule import group
 from .numbers import Array
 from .parts import Places
 from .relations import Relations
@@ -49,6 +50,7 @@ class Breaks:
     whole: Run
     values: Sequence[Run]
     relations: Relations = field(init=False)
+    groups: dict[int, Sequence[Sequence[int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.relations = Relations(self.single, [self.whole])
@@ -56,14 +58,12 @@ class Breaks:
     def first(self, rank: int, output: int) -> tuple[str, str]:
         """Where it breaks, in words, and the line."""
         mine = self._of(rank, output)
-        if mine is None:
-            return "", ""
         breaks = [found for r in range(len(self.ranks)) if r != rank and (found := self._of(r, None)) is not None]
-        earlier = [b for b in breaks if _order(b) < _order(mine)]
+        earlier = [b for b in breaks if mine is None or _order(b) < _order(mine)]
         if earlier and 2 * len(earlier) < len(self.ranks):
             first = min(earlier, key=_order)
             return f"{first} of rank {first.rank}", first.step.line
-        return str(mine), mine.step.line
+        return ("", "") if mine is None else (str(mine), mine.step.line)
 
     def _of(self, rank: int, output: int | None) -> Break | None:
         """The first step that breaks, on the way to an output or at all; that reads a part of a sum, if any does.
@@ -105,12 +105,20 @@ class Breaks:
         mine = self.values[rank][number]
         if mine.size <= 1 or bool(np.all(mine == mine.flat[0])):
             return ""
-        others = [v[number] for v in self.values if number in v and v[number].shape == mine.shape]
-        if len(others) == len(self.values) > 1:
-            total = np.sum([o.astype(np.float64) for o in others], axis=0)
-            if self.relations.is_whole(total):
-                return f"a part of a sum over ranks (tensor of shape {list(mine.shape)})"
+        for ranks in self._groups(rank):
+            others = [v[number] for r in ranks if number in (v := self.values[r]) and v[number].shape == mine.shape]
+            if len(others) == len(ranks) > 1:
+                total = np.sum([o.astype(np.float64) for o in others], axis=0)
+                if self.relations.is_part(total, self.places[rank]):
+                    return f"a part of a sum over ranks (tensor of shape {list(mine.shape)})"
         return None
+
+    def _groups(self, rank: int) -> Sequence[Sequence[int]]:
+        """All ranks, and those with which this one shares collectives."""
+        if rank not in self.groups:
+            found = (group(s) for s in self.ranks[rank].steps if s.operator in COLLECTIVES)
+            self.groups[rank] = list(dict.fromkeys([tuple(range(len(self.ranks))), *found]))
+        return self.groups[rank]
 
 
 def _order(found: Break) -> tuple[int, bool, int]:

@@ -21,10 +21,10 @@ from ...models.text import InputError
 from ...proofs.equality.file import write_equality
 from ...proofs.equality.job import MOST_EXCESS, MOST_TEXT, write_job
 from ...proofs.plan.bundle import Plan
-from ...proofs.publishing.publisher import Opened, Publisher
+from ...proofs.publishing.publisher import Opened, Published, Publisher
 from .layouts import Layouts, layouts_of, read_layouts
 from .question import Question
-from .request import MOST_RANKS, ask, ask_planned, exported_file, module_of
+from .request import MOST_RANKS, ask, ask_alike, ask_planned, exported_file, module_of, prove
 
 
 @dataclass(frozen=True)
@@ -123,23 +123,40 @@ def ask_any(
     plan: Path | str | None,
     excess: int,
     publisher: Publisher,
+    alike: tuple[int, ...] = (),
 ) -> tuple[Question, Tie | None]:
     """The question of whatever Python gave (`shardproof.equal`), and what ties it to a plan.  Raises `InputError`."""
     if plan is not None:
-        if grad or layouts is not None or callable(distributed) or not 0 <= excess <= MOST_EXCESS:
-            raise InputError("plan=.. goes with a file that was exported of it, without grad and layouts; excess >= 0")
+        if grad or layouts is not None or alike or callable(distributed) or not 0 <= excess <= MOST_EXCESS:
+            raise InputError(
+                "plan=.. goes with a file that was exported of it, without grad, layouts and alike; excess >= 0"
+            )
         job = None if distributed is None else Path(distributed)
         return ask_tied(single, Path(plan), job, ranks, excess, publisher)
     if isinstance(layouts, Mapping):
         said = layouts_of(dict(layouts), "layouts")
     else:
         said = read_layouts(None if layouts is None else Path(layouts))
+    if alike and (ranks is not None or layouts is not None):
+        raise InputError("alike: its sizes say how many ranks there are, values where tensors lie; leave out others")
+    if any(type(n) is not int or n < 1 for n in alike):
+        raise InputError(f"alike={alike!r}: write sizes of a mesh, such as (64, 8)")
+    if alike and callable(distributed):
+        return ask_alike(single, distributed, alike, grad), None
     if isinstance(distributed, Path | str) and (ranks is None or 1 <= ranks <= MOST_RANKS):
         with exported_file(Path(distributed), publisher.export_text) as layout:
-            return ask_planned(single, layout, str(distributed), ranks, grad, said), None
+            return ask_planned(single, layout, str(distributed), ranks, grad, said, alike=alike), None
     if distributed is None or isinstance(distributed, Path | str) or ranks is None or not 1 <= ranks <= MOST_RANKS:
         raise InputError(f"ranks={ranks!r}: write a number from 1 to {MOST_RANKS}")
     return ask(single, distributed, ranks, grad, said), None
+
+
+def prove_tied(question: Question, tie: Tie | None, publish: Callable[[bytes], Published]) -> tuple[bytes, Published]:
+    """The proof, alone or in one file with its plan, and what the checker says of it."""
+    if tie is None:
+        return prove(question, publish)
+    data = tie.data(question.pair())
+    return data, publish(data)
 
 
 def _text(file: Path) -> str:

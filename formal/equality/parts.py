@@ -36,7 +36,11 @@ def alike(a: Array, b: Array, near: float = NEAR) -> bool:
         return False
     if not a.size:
         return True
-    x, y = a.astype(np.float64), b.astype(np.float64)
+    x, y = a.astype(np.float64, copy=False), b.astype(np.float64, copy=False)
+    most = float(np.abs(y).max())
+    if most < np.inf:  # all finite, which is usual; what is no number is not less
+        with np.errstate(invalid="ignore"):
+            return bool(np.abs(x - y).max() <= near * most)
     good = np.isfinite(y)
     if not np.array_equal(good, np.isfinite(x)):
         return False
@@ -87,8 +91,12 @@ def rounded_alike(a: Array, b: Array, small: float, *runs: tuple[Array, Array]) 
 
 def greatest(arrays: Iterable[Array]) -> float:
     """The greatest finite absolute value of numbers that are not whole by type."""
-    real = [a[np.isfinite(a)] for a in arrays if np.issubdtype(a.dtype, np.floating)]
-    return max((float(np.max(np.abs(a), initial=0.0)) for a in real), default=0.0)
+    return max((greatest_of(a) for a in arrays if np.issubdtype(a.dtype, np.floating)), default=0.0)
+
+
+def greatest_of(x: Array) -> float:
+    """The greatest finite absolute value."""
+    return float(np.max(np.abs(x[np.isfinite(x)]), initial=0.0))
 
 
 class Places:
@@ -196,8 +204,11 @@ class Places:
         """The place of `a` in `whole`, and whether values alone tell it; None if it is no part."""
         if a.ndim != whole.ndim or any(n > m for n, m in zip(a.shape, whole.shape, strict=True)):
             return None
+        first = _first_near(a, whole)
         blocks = [
-            place for place in self._offsets(a.shape, whole.shape) if same_elements(a, whole[_block(place, a.shape)])
+            place
+            for place in self._offsets(a.shape, whole.shape)
+            if (first is None or first[place]) and same_elements(a, whole[_block(place, a.shape)])
         ]
         if blocks:
             best = blocks[0]
@@ -236,7 +247,7 @@ Found = tuple[tuple[Runs, ...], Sequence[int], Sequence[int]]
 """Where values tell that a tensor lies, its shape, and that of the whole."""
 
 
-def cut_by_rule(places: Sequence[Places], found: Sequence[Found]) -> list[bool]:
+def one_rule(places: Sequence[Places], found: Sequence[Found]) -> list[bool]:
     """Of every dimension of a result whether one rule says where the blocks of all ranks begin."""
     out = []
     for dim in range(len(found[0][1])):
@@ -252,6 +263,16 @@ def cut_by_rule(places: Sequence[Places], found: Sequence[Found]) -> list[bool]:
             common = here if common is None else common & here
         out.append(bool(common))
     return out
+
+
+def _first_near(a: Array, whole: Array) -> NDArray[np.bool_] | None:
+    """Of every element of a whole tensor whether it may be the first of these; None where any may."""
+    if not a.size or not np.isfinite(first := float(a.reshape(-1)[0])):
+        return None
+    x = whole.astype(np.float64, copy=False)
+    with np.errstate(invalid="ignore"):
+        near = np.abs(x - first) <= NEAR * greatest_of(x)
+    return np.asarray(near | ~np.isfinite(x))
 
 
 def _block(first: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:

@@ -10,7 +10,7 @@ proved      else it is a `Pair` for the checker; what that does not see to be eq
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,8 +22,9 @@ from ...models.text import InputError
 from .breaks import Breaks
 from .givens import Givens, ProgramWithSources, Unmatched, constant_of, stated_part
 from .layouts import NOTHING, Layouts
-from .numbers import Array, Numbers, Rounding, run_alone, run_ranks, run_single
-from .parts import NEAR, Places, alike, cut_by_rule, first_difference, greatest, part_elements, rounded_alike
+from .meshes import Alone, Classes, classes_of, mesh_pair
+from .numbers import After, Array, Numbers, Rounding, run_alone, run_ranks, run_single, same_array
+from .parts import NEAR, Places, alike, first_difference, greatest, one_rule, part_elements, rounded_alike
 from .relations import Relations
 from .rounding import Bound, rounding_bound
 
@@ -31,6 +32,8 @@ LARGE = 1000.0
 """What large inputs are multiplied with: exp overflows unless the greatest element is subtracted."""
 
 
+LEAST_RANKS = 8
+"""From so many ranks on those of a mesh are looked at all at once; fewer are as soon looked at one after another."""
 ROUNDED: Mapping[str, float] = {"float64": 1e-9, "float32": 1e-3, "float16": 5e-2, "bfloat16": 1e-1}
 EIGHT_BITS = 5e-1
 """How far a run in such numbers may be from one in double precision, as a part of the greatest element; whole numbers
@@ -103,7 +106,7 @@ class Question:
     """Whether the programs come from files, and may be such as cannot be run."""
 
     def __post_init__(self) -> None:
-        self.places = [Places(r, len(self.ranks)) for r in range(len(self.ranks))]
+        self.places = self._places()
         self.givens = Givens(self.single, self.ranks, self.said, self.places)
         self.given = self.givens.given
         for program in dict.fromkeys(held.program for held in self.ranks):
@@ -111,7 +114,30 @@ class Question:
                 places.learn_cuts(program)
         self.results = [[] for _ in self.ranks]
 
+    @property
+    def many(self) -> int:
+        """Ranks of the job."""
+        return len(self.ranks)
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """Those of which programs are held."""
+        return range(len(self.ranks))
+
+    def _places(self) -> list[Places]:
+        """What is to be learnt of every rank."""
+        return [Places(r, len(self.ranks)) for r in range(len(self.ranks))]
+
     # ------------------------------------------------------------------ numbers
+
+    def _values(self, given: Sequence[Numbers], after: After = same_array) -> Sequence[Numbers]:
+        """All tensors of ranks that are given this."""
+        return run_ranks([h.program for h in self.ranks], given, after)
+
+    def _where(self, rank: int, output: int, whole: Numbers, values: Sequence[Numbers]) -> tuple[str, str]:
+        """Where an output of a rank breaks that differs, in words, and the line."""
+        programs = [h.program for h in self.ranks]
+        return Breaks(self.single.program, programs, self.given, self.places, whole, values).first(rank, output)
 
     def differs(self, seed: int = 0) -> Difference | None:
         """The first output in which numbers differ; None if they are the same, or differ only where it is in doubt what
@@ -201,12 +227,10 @@ class Question:
         """In which parts of the outputs of the one device the ranks' outputs lie; gradients as what they belong to."""
         whole = run_single(self.single.program, inputs)
         wholes = {name: whole[n] for name, n in self.single.program.outputs}
-        values = run_ranks([h.program for h in self.ranks], self._inputs(inputs))
+        values = self._values(self._inputs(inputs))
         numbers = [dict(held.program.outputs) for held in self.ranks]
         rules = {
-            name: self._cut_by_rule(
-                [v.get(n.get(name, -1)) for n, v in zip(numbers, values, strict=True)], wholes[name]
-            )
+            name: self._one_rule([v.get(n.get(name, -1)) for n, v in zip(numbers, values, strict=True)], wholes[name])
             for name in wholes
         }
         for rank, held in enumerate(self.ranks):
@@ -228,7 +252,7 @@ class Question:
                         part = self._result(rank, name, part.of, values[rank][number], wholes)
                     self.results[rank].append((name, part))
 
-    def _cut_by_rule(self, arrays: Sequence[Array | None], whole: Array) -> tuple[bool, ...]:
+    def _one_rule(self, arrays: Sequence[Array | None], whole: Array) -> tuple[bool, ...]:
         """Of every dimension of an output whether one rule cuts it for all ranks; none where one lacks it."""
         found = []
         for places, array in zip(self.places, arrays, strict=True):
@@ -236,7 +260,7 @@ class Question:
             if array is None or place is None:
                 return ()
             found.append((place[0], array.shape, whole.shape))
-        return tuple(cut_by_rule(self.places, found))
+        return tuple(one_rule(self.places, found))
 
     def _result(
         self,
@@ -295,10 +319,10 @@ class Question:
         self, inputs: Numbers, only_finite: bool, without: frozenset[tuple[int, str]] = frozenset()
     ) -> Difference | None:
         """The first output of a rank that differs, but those of `without`."""
-        programs, given = [h.program for h in self.ranks], self._inputs(inputs)
+        given = self._inputs(inputs)
         whole = run_single(self.single.program, inputs)
         outputs = dict(self.single.program.outputs)
-        values = run_ranks(programs, given)
+        values = self._values(given)
         rounded: tuple[Numbers, Sequence[Numbers]] | None = None
         if not only_finite:
             self.runs.append((whole, values))
@@ -316,15 +340,14 @@ class Question:
                 if bad and not only_finite:
                     if rounded is None:
                         once = Rounding(DOUBLE)
-                        rounded = run_single(self.single.program, inputs, once), run_ranks(programs, given, once)
+                        rounded = run_single(self.single.program, inputs, once), self._values(given, once)
                     of = part_elements(rounded[0][outputs[part.of]], part)
                     small = NEAR * greatest(whole[n] for n in outputs.values())
                     again = rounded[1][rank][numbers[name]]
                     bad = not rounded_alike(mine, theirs, small, (theirs, of), (mine, again))
                 if bad:
                     at, x, y = first_difference(mine, theirs)
-                    breaks = Breaks(self.single.program, programs, self.given, self.places, whole, values)
-                    where, line = breaks.first(rank, numbers[name])
+                    where, line = self._where(rank, numbers[name], whole, values)
                     return Difference(name, rank, f"{reason}: at {list(at)}{where}", line, (x, y))
         return None
 
@@ -345,8 +368,35 @@ class Question:
 
     # ------------------------------------------------------------------ what is to be proved
 
+    def mesh_pair(self) -> Pair | None:
+        """The question of all ranks of a mesh at once; None where they are none, or few."""
+        if len(self.ranks) < LEAST_RANKS:
+            return None
+        programs = {rank: h.program for rank, h in enumerate(self.ranks)}
+        classes = classes_of(list(programs.values()))
+        return None if classes is None else self.pair_of(classes, programs)
+
+    def pair_of(self, classes: Classes, programs: Mapping[int, RankProgram]) -> Pair | None:
+        """The question of ranks of a mesh, of programs by rank; None where they differ more than a mesh can say."""
+        found = Relations(self.single.program, [whole for whole, _ in self.runs])
+        order = {rank: k for k, rank in enumerate(programs)}
+        seen = {
+            rank: Alone(p, self.given[k], self.results[k], [ranks[k] for _, ranks in self.runs], self.places[k])
+            for (rank, k), p in zip(order.items(), programs.values(), strict=True)
+        }
+        return mesh_pair(seen, classes, found, self._plain())
+
     def pair(self) -> Pair:
-        """The question for the checker."""
+        """The question of ranks one after another."""
+        found = Relations(self.single.program, [whole for whole, _ in self.runs])
+        relations = tuple(
+            found.of(rank, held.program, self.given[rank], [ranks[rank] for _, ranks in self.runs], self.places[rank])
+            for rank, held in enumerate(self.ranks)
+        )
+        return replace(self._plain(), single=found.single_with_changed(), relations=relations)
+
+    def _plain(self) -> Pair:
+        """The question without relations."""
         sources = self.single.program.sources
         constants = [
             (s.number, constant_of(np.asarray(self.single.arrays[s.number]))) for s in sources if s.kind == "constant"
@@ -358,19 +408,14 @@ class Question:
             and a.size
             and bool(np.all(a.astype(np.int64) >= 0))
         )
-        found = Relations(self.single.program, [whole for whole, _ in self.runs])
-        relations = tuple(
-            found.of(rank, held.program, self.given[rank], [ranks[rank] for _, ranks in self.runs], self.places[rank])
-            for rank, held in enumerate(self.ranks)
-        )
         return Pair(
-            found.single_with_changed(),
+            self.single.program,
             tuple(h.program for h in self.ranks),
             tuple(constants),
             tuple(tuple(sorted(g.items())) for g in self.given),
             tuple(tuple(r) for r in self.results),
             floors,
-            relations,
+            tuple(() for _ in self.ranks),
         )
 
 

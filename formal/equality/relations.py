@@ -25,7 +25,7 @@ from ...models.equality.captured import runs_of
 from ...models.equality.pair import Given, Part, Relation, Runs
 from ...models.equality.program import Described, RankProgram, Step
 from .numbers import Array
-from .parts import NEAR, Places, alike, part_elements
+from .parts import NEAR, Places, alike, greatest_of, part_elements
 
 Run = Mapping[int, Array]
 Shape = tuple[int, ...]
@@ -164,6 +164,13 @@ class Relations:
             part = self._first(mine, near)
         return part
 
+    def place(self, mine: Sequence[Array], whole: int, places: Places) -> tuple[Runs, ...] | None:
+        """Where a rank's tensor lies in one of the one device."""
+        if whole >= len(self.single.tensors):
+            return None
+        part = self._first(mine, [(whole, p) for p in self._places(mine[0], whole, places)])
+        return None if part is None else part[1]
+
     def single_with_changed(self) -> RankProgram:
         """The program of the one device with what was turned or multiplied behind its steps."""
         single, steps, tensors = self.single, list[Step](), list[Described]()
@@ -177,21 +184,27 @@ class Relations:
                 tensors.append(was)
         return replace(single, steps=(*single.steps, *steps), tensors=(*single.tensors, *tensors))
 
-    def is_whole(self, array: Array) -> bool:
-        """Whether an array is a whole tensor that the one device makes or is given, in the first run."""
+    def is_part(self, array: Array, places: Places) -> bool:
+        """Whether an array is a tensor that the one device makes or is given, in the first run, or a rank's part."""
         if not self._shapes:
             self._look()
-        return any(alike(array, self.runs[0][n]) for n in self._shapes.get(array.shape, ()))
+        return array.size > 0 and self._first([array], self._near(array, places)) is not None
 
     def _look(self) -> None:
-        """Writes down what makes the tensors of the one device, and of what; what it is given may be sent, too."""
+        """Writes down what makes the tensors of the one device, and of what; what it is given may be sent, too.  What
+        the same operator makes of the same tensors, as the masks of all layers are made, is looked at once.
+        """
+        firsts, seen = dict[int, int](), dict[tuple[object, ...], int]()
         for source in self.single.sources:
             self._made[source.number] = ""
             self._shapes.setdefault(self.runs[0][source.number].shape, []).append(source.number)
         for step in self.single.steps:
             for which, n in enumerate(step.makes):
                 self._made[n] = step.operator
-                self._shapes.setdefault(self.runs[0][n].shape, []).append(n)
+                reads = tuple(firsts.get(i, i) for i in step.reads)
+                firsts[n] = seen.setdefault((step.operator, step.words, reads, which), n)
+                if firsts[n] == n:
+                    self._shapes.setdefault(self.runs[0][n].shape, []).append(n)
                 self._mirrored.setdefault((step.operator, which, step.reads), []).append(n)
 
     def _first(self, mine: Sequence[Array], parts: Sequence[tuple[int, tuple[Runs, ...]]]) -> Found | None:
@@ -210,26 +223,28 @@ class Relations:
         return self._blocks[key]
 
     def _near(self, mine: Array, places: Places) -> list[Found]:
-        """Parts of tensors whose first element is that of a rank's tensor."""
+        """Parts of tensors whose last element is that of a rank's tensor: the first is often one number in all, such as
+        the 1 of a first position that looks at itself alone.
+        """
         key = places.rank, mine.shape
         if key not in self._corners:
             self._corners[key] = self._candidates(mine.shape, places)
         parts, corners = self._corners[key]
-        first, most = float(mine.flat[0]), float(np.max(np.abs(mine), initial=0.0))
-        low, high = np.searchsorted(corners, [first - NEAR * most, first + NEAR * most], "left")
-        while high < len(corners) and corners[high] <= first + NEAR * most:
+        last, most = float(mine.reshape(-1)[-1]), greatest_of(mine.astype(np.float64, copy=False))
+        low, high = np.searchsorted(corners, [last - NEAR * most, last + NEAR * most], "left")
+        while high < len(corners) and corners[high] <= last + NEAR * most:
             high += 1
         return parts[low:high]
 
     def _candidates(self, shape: Shape, places: Places) -> tuple[list[Found], NDArray[np.float64]]:
-        """Parts of this shape in the order of their first elements, without those that are no number there."""
-        parts, firsts = list[Found](), list[float]()
+        """Parts of this shape in the order of their last elements, without those that are no number there."""
+        parts, lasts = list[Found](), list[float]()
         for whole, numbers in self._shapes.items():
             for place in _places(shape, whole, places):
-                at = tuple(runs[0][1] for runs in place)
+                at = tuple(runs[-1][1] + runs[-1][2] - 1 for runs in place)
                 parts += [(n, place) for n in numbers]
-                firsts += [float(self.runs[0][n][at]) for n in numbers]
-        corners = np.asarray(firsts, np.float64)
+                lasts += [float(self.runs[0][n][at]) for n in numbers]
+        corners = np.asarray(lasts, np.float64)
         order = [int(k) for k in np.argsort(corners, kind="stable") if not np.isnan(corners[k])]
         return [parts[k] for k in order], corners[order]
 

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from math import isinf
+from math import isinf, prod
 from pathlib import Path
 from types import ModuleType
 
@@ -15,12 +15,16 @@ from ...models.equality.captured import Captured, Unreadable
 from ...models.equality.pair import Given, Known, Part
 from ...models.equality.program import KEPT
 from ...models.equality.schedule import Race, Stuck, stuck_messages
+from ...models.problem.claims import Verdict
 from ...models.sources.building.python_file import load_file
 from ...models.sources.jax.importer import is_jax
 from ...models.text import InputError
 from ...proofs.container.archive import read_container
 from ...proofs.container.canonical import ContainerError
 from ...proofs.equality.captured import decode_captured
+from ...proofs.equality.file import write_equality
+from ...proofs.publishing.publisher import Published
+from .alike import AlikeQuestion, alike_question, corner_ranks
 from .givens import ProgramWithSources, Unmatched
 from .layouts import Layouts, all_reduce_outputs
 from .numbers import Numbers, run_ranks
@@ -31,6 +35,8 @@ from .shapes import require_runs
 
 MOST_RANKS = 512
 """Ranks that one process runs, one after another."""
+MOST_ALIKE = 1 << 14
+"""Ranks of a mesh of which the corners run: what a certificate may be about."""
 
 
 def is_planned(distributed: str) -> bool:
@@ -69,6 +75,7 @@ def ask_planned(
     gradients: bool,
     said: Layouts,
     whole: bool = True,
+    alike: tuple[int, ...] = (),
 ) -> Question:
     """A model beside the job that an exported file makes of it: the plan's step of training where it has one, a forward
     pass where it has none, or a forward pass and all gradients.  `ranks`: None for those of the plan.  `whole`: every
@@ -83,6 +90,11 @@ def ask_planned(
     job = exported_job(model, layout, place)
     if ranks not in (None, job.ranks):
         raise InputError(f"--ranks {ranks}: the plan of {place} is for {job.ranks}; leave --ranks out")
+    if alike:
+        if prod(alike) != job.ranks:
+            raise InputError(f"--alike {'x'.join(map(str, alike))}: the plan of {place} is for {job.ranks} ranks")
+        step = job.trains and not gradients
+        return ask_alike(lambda: job.one_device(step), lambda rank, many: job.rank(step), alike, gradients)
     if job.ranks > MOST_RANKS:
         raise InputError(f"{place} is for {job.ranks} ranks; at most {MOST_RANKS} run in one process")
     step = job.trains and not gradients
@@ -104,8 +116,33 @@ def ask(
     return question_of(one, many, said)
 
 
-def _captured(make: Callable[..., object], ranks: int | None, gradients: bool) -> list[Captured]:
-    """What every rank does, or the one device where `ranks` is None."""
+def ask_alike(
+    single: Callable[..., object], distributed: Callable[..., object], sizes: tuple[int, ...], gradients: bool
+) -> Question:
+    """Both programs, of ranks of a mesh of these sizes only those of its corners (`alike`).  Raises `InputError` also
+    where these are not alike.
+    """
+    many = prod(sizes)
+    if many > MOST_ALIKE:
+        raise InputError(f"--alike: {many} ranks; at most {MOST_ALIKE}")
+    if is_jax(single) or is_jax(distributed):
+        raise InputError("--alike: of JAX one program is read for all ranks; leave --alike out")
+    try:
+        one = _captured(single, None, gradients)[0]
+        corners = _captured(distributed, many, gradients, corner_ranks(sizes))
+    except Unreadable as error:
+        raise InputError(str(error)) from error
+    _compare_with_run(one, corners)
+    try:
+        return alike_question(one, corners, sizes)
+    except Unmatched as error:
+        raise InputError(str(error)) from error
+
+
+def _captured(
+    make: Callable[..., object], ranks: int | None, gradients: bool, some: Sequence[int] | None = None
+) -> list[Captured]:
+    """What every rank does, or `some`, or the one device where `ranks` is None."""
     if is_jax(make):
         from ...models.sources.partitioned.capture import capture_one, capture_ranks
 
@@ -121,7 +158,7 @@ def _captured(make: Callable[..., object], ranks: int | None, gradients: bool) -
         ) from error
     if ranks is None:
         return [capture(make, None, 1, gradients)]
-    return [capture(make, rank, ranks, gradients) for rank in range(ranks)]
+    return [capture(make, rank, ranks, gradients) for rank in (range(ranks) if some is None else some)]
 
 
 def offer_devices(ranks: int | None) -> None:
@@ -250,16 +287,33 @@ def look(question: Question, seed: int) -> Difference | None:
         raise InputError(f"a step of the programs that were read cannot be run: {error}") from error
 
 
+def prove(question: Question, publish: Callable[[bytes], Published]) -> tuple[bytes, Published]:
+    """The proof, and what the checker says of it, behind `look`: of ranks of a mesh at once, where that is seen; else
+    of one after another.
+    """
+    if (mesh := question.mesh_pair()) is not None:
+        data = write_equality(mesh)
+        try:
+            published = publish(data)
+            if published.verdict is Verdict.PROVED or isinstance(question, AlikeQuestion):
+                return data, published
+        except ContainerError:  # more work than there is: ranks are judged one after another
+            if isinstance(question, AlikeQuestion):
+                raise
+    data = write_equality(question.pair())
+    return data, publish(data)
+
+
 def describe(question: Question) -> dict[str, list[dict[str, object]]]:
     """What ranks are given, and what they make: rank, tensor, and what it is in words."""
     rows = list[dict[str, object]]()
-    for rank, (held, given) in enumerate(zip(question.ranks, question.given, strict=True)):
+    for rank, held, given in zip(question.numbers, question.ranks, question.given, strict=True):
         for source in held.program.sources:
             if (what := given.get(source.number)) is not None:
                 rows.append({"rank": rank, "tensor": source.name, "is": words_of(question, what)})
     outputs = [
         {"rank": rank, "tensor": name, "is": words_of(question, part, True)}
-        for rank, results in enumerate(question.results)
+        for rank, results in zip(question.numbers, question.results, strict=True)
         for name, part in results
     ]
     return {"inputs": rows, "outputs": outputs}

@@ -282,11 +282,14 @@ CAPTURE: Final = Combinations("capture", ("ranks", "grad", "output", "force", "a
 
 EQUAL: Final = Combinations(
     "equal",
-    ("ranks", "grad", "layouts", "seed", "plan_file", "excess", "output", "force", "as_json"),
+    ("ranks", "grad", "layouts", "alike", "seed", "plan_file", "excess", "output", "force", "as_json"),
     (
         Apart("plan_file", ("grad",), "bytes are priced of the plan's own pass: plan with --train for its gradients"),
         Apart("plan_file", ("layouts",), "the exported file says where tensors lie"),
+        Apart("plan_file", ("alike",), "what every rank receives is counted"),
         Needs("excess", ("plan_file",), "it is about bytes that a plan prices"),
+        Apart("alike", ("ranks",), "its sizes say how many there are"),
+        Apart("alike", ("layouts",), "places are to move with where ranks are, and values tell them"),
     ),
 )
 

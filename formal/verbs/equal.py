@@ -24,14 +24,14 @@ from ...models.terminal.options import (
     refuse_combinations,
 )
 from ...models.text import InputError
-from ...proofs.equality.file import write_equality
 from ...proofs.publishing.publisher import Published, Publisher
-from ..equality.job import Received, Tie, ask_tied
+from ..equality.job import Received, Tie, ask_tied, prove_tied
 from ..equality.layouts import read_layouts
 from ..equality.question import Difference, Question
 from ..equality.request import (
     MOST_RANKS,
     ask,
+    ask_alike,
     ask_captured,
     ask_planned,
     describe,
@@ -45,22 +45,29 @@ from ..equality.request import (
 )
 from .capture import program_at
 from .combinations import EQUAL
+from .reduction_options import sizes
 
 
 @dataclass(frozen=True)
 class EqualOptions:
-    """What the command line gave."""
+    """The command line of `equal`."""
 
     single: str
     distributed: str | None
     ranks: int | None
     grad: bool
     layouts: Path | None
+    alike: str | None
     seed: int
     plan_file: Path | None
     excess: int | None
     output: Path | None
     as_json: bool
+
+    @property
+    def mesh(self) -> tuple[int, ...]:
+        """Sizes of `--alike`; () without it."""
+        return () if self.alike is None else sizes(self.alike, "--alike", "x")
 
 
 @click.command("equal")
@@ -72,6 +79,11 @@ class EqualOptions:
     "--layouts",
     type=click.Path(path_type=Path),
     help="JSON: where tensors lie that values do not tell, and outputs that are parts of a sum or mean.",
+)
+@click.option(
+    "--alike",
+    metavar="SIZES",
+    help="Ranks of a mesh of these sizes, such as 64x8, are alike: those at its corners run, and no others.",
 )
 @click.option("--seed", type=Count(0, 1 << 31), default=0, show_default=True, help="Of the numbers that are drawn.")
 @click.option(
@@ -104,12 +116,11 @@ def equal_command(publisher: Publisher, given: EqualOptions) -> int:
         found = look(question, given.seed)
     if found is not None:
         return _different(found, question, given.as_json)
-    pair = question.pair()
-    received = None if tie is None else tie.traffic(pair)
+    received = None if tie is None else tie.traffic(question.pair())
     if tie is not None and received is not None and received.beyond > tie.excess:
         return _receives_more(received, question, given.as_json)
     with Watch("proving"):
-        published = publisher.publish(given.output, write_equality(pair) if tie is None else tie.data(pair))
+        _, published = prove_tied(question, tie, lambda data: publisher.publish(given.output, data))
     proved = published.verdict is Verdict.PROVED and not question.doubt
     bound = question.rounding() if proved else None
     if given.as_json:
@@ -119,8 +130,9 @@ def equal_command(publisher: Publisher, given: EqualOptions) -> int:
     for line in _lines(question):
         say(line)
     if proved:
-        count = sum(len(r) for r in question.results)
-        say(f"equal: {count} outputs on {len(question.ranks)} ranks, proved over the real numbers")
+        count = len(question.results[0]) if given.alike else sum(len(r) for r in question.results)
+        each = "of each, " if given.alike else ""
+        say(f"equal: {count} outputs {each}on {question.many} ranks, proved over the real numbers")
         if tie is not None and received is not None:
             say(f"{published.kind.lower()}: plan {tie.found.identity[:12]}..", f"bytes: {received.words}")
         say(f"assumed: {', '.join(published.assumptions)}")
@@ -141,13 +153,17 @@ def _question(publisher: Publisher, given: EqualOptions) -> tuple[Question, Tie 
         return ask_tied(program_at(single), given.plan_file, job, ranks, given.excess or 0, publisher)
     if distributed is None:
         raise click.UsageError("Missing argument 'DISTRIBUTED'.")
+    if given.mesh and single.endswith(".spz"):
+        raise InputError("--alike: programs of all ranks are in the file; leave --alike out")
     if single.endswith(".spz"):
         if given.grad:
             raise InputError("--grad: gradients were written down, or not, by `capture --grad`")
         return ask_captured(Path(single), Path(distributed), ranks, said), None
     if is_planned(distributed):
         with exported_file(Path(distributed), publisher.export_text) as layout:
-            return ask_planned(program_at(single), layout, distributed, ranks, given.grad, said), None
+            return ask_planned(program_at(single), layout, distributed, ranks, given.grad, said, alike=given.mesh), None
+    if given.mesh:
+        return ask_alike(program_at(single), program_at(distributed), given.mesh, given.grad), None
     if ranks is None:
         raise click.UsageError("--ranks: on how many ranks does DISTRIBUTED run?")
     return ask(program_at(single), program_at(distributed), ranks, given.grad, said), None
@@ -159,7 +175,7 @@ def _different(found: Difference, question: Question, as_json: bool) -> int:
         emit(
             {
                 "verdict": "different",
-                "ranks": len(question.ranks),
+                "ranks": question.many,
                 "output": found.output,
                 "rank": found.rank,
                 "reason": found.reason,
@@ -182,7 +198,7 @@ def _different(found: Difference, question: Question, as_json: bool) -> int:
 def _document(question: Question, published: Published, proved: bool) -> dict[str, object]:
     return {
         "verdict": "equal" if proved else "undecided",
-        "ranks": len(question.ranks),
+        "ranks": question.many,
         "reason": question.doubt or published.reason,
         **describe(question),
         "assumptions": list(published.assumptions),
@@ -197,7 +213,7 @@ def _receives_more(received: Received, question: Question, as_json: bool) -> int
         emit(
             {
                 "verdict": "more bytes",
-                "ranks": len(question.ranks),
+                "ranks": question.many,
                 "reason": reason,
                 **describe(question),
                 **_received_json(received),

@@ -23,6 +23,13 @@ Operators and their words (dims are >= 0; `x` the first operand; floats are exac
     `wrap`: negative positions count from the end (where the word is not there: of `index`, `index_add`); else there
     are none
     `op` is sum, avg, max, min or product; `ranks` are global, in the order of the group
+
+The program of ranks on a mesh (`pair.Mesh`) says for the rank at coordinates c, counted from 0:
+
+    along    instead of `ranks`: mesh dimensions; the group is of the ranks that differ in these alone, in row-major
+             order; `source` is a place in it
+    moves    of `number`, `value`, or `start` and `stop`: they are greater by the sum of moves[j] c[j]
+    to of    a program instead of a rank: the one of its ranks that has the same coordinates
 """
 
 from __future__ import annotations

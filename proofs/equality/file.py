@@ -11,10 +11,11 @@ reads what is there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from typing import Final, assert_never
 
-from ...models.equality.pair import Given, Known, Pair, Part, Relation, Runs
+from ...models.equality.pair import Given, Known, Mesh, Moves, Pair, Part, Relation, Runs
 from ...models.equality.program import Described, RankProgram, Source, Step, Word
 from ..container.archive import Member, read_json, write_container
 from ..container.canonical import Reader, canonical
@@ -24,7 +25,7 @@ FORMAT: Final = "shardproof-equality/2"
 MOST: Final = 1 << 20
 """Steps, tensors or runs of one list."""
 LARGEST: Final = 1 << 40
-MOST_RANKS: Final = 4096
+MOST_RANKS: Final = 1 << 14
 
 
 def write_equality(pair: Pair) -> bytes:
@@ -34,20 +35,29 @@ def write_equality(pair: Pair) -> bytes:
 
 def encode_equality(pair: Pair) -> dict[str, Member]:
     """Members of the container."""
-    different = list(dict.fromkeys(pair.ranks))
+    numbers = dict[RankProgram, int]()
+    places = [numbers.setdefault(p, len(numbers)) for p in pair.ranks]
+    mesh: dict[str, object] = {}
+    if pair.mesh is not None:
+        sizes, ranks, captured = pair.mesh.sizes, pair.mesh.ranks, pair.mesh.captured
+        mesh["mesh"] = {"sizes": list(sizes), "ranks": [list(r) for r in ranks], "captured": list(captured)}
     return {
         EQUALITY: canonical(
             {
+                **mesh,
                 "format": FORMAT,
                 "single": program_json(pair.single),
-                "programs": [program_json(p) for p in different],
-                "ranks": [different.index(p) for p in pair.ranks],
+                "programs": [program_json(p) for p in numbers],
+                "ranks": places,
                 "constants": [[n, _given(k)] for n, k in pair.constants],
                 "given": [[[n, _given(g)] for n, g in given] for given in pair.given],
                 "results": [[[name, _given(p)] for name, p in results] for results in pair.results],
                 "floors": list(pair.floors),
                 "relations": [
-                    [[r.number, r.whole, [[list(run) for run in dim] for dim in r.runs]] for r in rows]
+                    [
+                        [r.number, r.whole, [[list(run) for run in dim] for dim in r.runs], *_moves(r.moves)]
+                        for r in rows
+                    ]
                     for rows in pair.relations
                 ],
             }
@@ -86,18 +96,23 @@ def _word(word: Word) -> tuple[str, object]:
 
 def _given(given: Given) -> list[object]:
     match given:
-        case Part(of, runs):
-            return ["part", of, [[list(run) for run in dim] for dim in runs]]
+        case Part(of, runs, moves):
+            return ["part", of, [[list(run) for run in dim] for dim in runs], *_moves(moves)]
         case Known(number, content):
             return ["known", "" if number is None else float(number).hex(), content]
         case _:
             assert_never(given)
 
 
+def _moves(moves: Moves) -> list[object]:
+    return [[list(m) for m in moves]] if moves else []
+
+
 def decode_equality(members: Mapping[str, Member]) -> Pair:
     """`ContainerError` names what is wrong."""
     head = read_json(members, EQUALITY).fields(
-        "format", "single", "programs", "ranks", "constants", "given", "results", "floors", "relations"
+        *("format", "single", "programs", "ranks", "constants", "given", "results", "floors", "relations"),
+        optional=("mesh",),
     )
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
@@ -114,34 +129,8 @@ def decode_equality(members: Mapping[str, Member]) -> Pair:
         (pair[0].integer(0, len(single.tensors) - 1), _read_known(pair[1]))
         for pair in (r.parts(2) for r in head["constants"].items(MOST))
     )
-    given = []
-    for k, row in enumerate(head["given"].items(MOST)):
-        if k >= len(ranks):
-            row.fail("there are fewer ranks")
-        found = {}
-        for one in row.items(MOST):
-            number, what = one.parts(2)
-            n = number.integer(0, len(ranks[k].tensors) - 1)
-            found[n] = _read_given(what, wholes, ranks[k].tensors[n].shape)
-        if set(found) != {s.number for s in ranks[k].sources}:
-            row.fail("every source of the rank must be given once")
-        given.append(tuple(sorted(found.items())))
-    results = []
-    for k, row in enumerate(head["results"].items(MOST)):
-        if k >= len(ranks):
-            row.fail("there are fewer ranks")
-        numbers, places = dict(ranks[k].outputs), list[tuple[str, Part]]()
-        for one in row.items(MOST):
-            name, what = one.parts(2)
-            if name.text() not in numbers:
-                name.fail("the rank has no such output")
-            part = _read_given(what, outputs, ranks[k].tensors[numbers[name.text()]].shape)
-            if isinstance(part, Known):
-                what.fail("an output is a part of one")
-            places.append((name.text(), part))
-        if len({n for n, _ in places}) != len(places):
-            row.fail("an output stands twice")
-        results.append(tuple(places))
+    given = _read_all_given(head["given"], ranks, wholes)
+    results = _read_results(head["results"], ranks, outputs)
     if len(given) != len(ranks) or len(results) != len(ranks):
         head["given"].fail(f"{len(ranks)} ranks need as many lists of what they are given, and of results")
     integers = {s.name for s in single.sources if single.tensors[s.number].dtype.startswith(("int", "uint"))}
@@ -156,20 +145,90 @@ def decode_equality(members: Mapping[str, Member]) -> Pair:
     if len(relations) != len(ranks):
         head["relations"].fail(f"{len(ranks)} ranks need as many lists of relations")
     floors = head["floors"].texts()
-    return Pair(single, tuple(ranks), constants, tuple(given), tuple(results), floors, tuple(relations))
+    mesh = _read_mesh(head["mesh"], len(ranks)) if head.has("mesh") else None
+    pair = Pair(single, tuple(ranks), constants, tuple(given), tuple(results), floors, tuple(relations), mesh)
+    if mesh is None and any(p.moves for p in _all_parts(pair)):
+        head["ranks"].fail("parts move, and there is no mesh")
+    return pair
+
+
+def _read_all_given(
+    reader: Reader, ranks: Sequence[RankProgram], wholes: Mapping[str, tuple[int, ...]]
+) -> list[tuple[tuple[int, Given], ...]]:
+    """What every source of every rank is."""
+    given = list[tuple[tuple[int, Given], ...]]()
+    for k, row in enumerate(reader.items(MOST)):
+        if k >= len(ranks):
+            row.fail("there are fewer ranks")
+        found = {}
+        for one in row.items(MOST):
+            number, what = one.parts(2)
+            n = number.integer(0, len(ranks[k].tensors) - 1)
+            found[n] = _read_given(what, wholes, ranks[k].tensors[n].shape)
+        if set(found) != {s.number for s in ranks[k].sources}:
+            row.fail("every source of the rank must be given once")
+        given.append(tuple(sorted(found.items())))
+    return given
+
+
+def _read_results(
+    reader: Reader, ranks: Sequence[RankProgram], outputs: Mapping[str, tuple[int, ...]]
+) -> list[tuple[tuple[str, Part], ...]]:
+    """Where every output of every rank lies."""
+    results = list[tuple[tuple[str, Part], ...]]()
+    for k, row in enumerate(reader.items(MOST)):
+        if k >= len(ranks):
+            row.fail("there are fewer ranks")
+        numbers, places = dict(ranks[k].outputs), list[tuple[str, Part]]()
+        for one in row.items(MOST):
+            name, what = one.parts(2)
+            if name.text() not in numbers:
+                name.fail("the rank has no such output")
+            part = _read_given(what, outputs, ranks[k].tensors[numbers[name.text()]].shape)
+            if isinstance(part, Known):
+                what.fail("an output is a part of one")
+            places.append((name.text(), part))
+        if len({n for n, _ in places}) != len(places):
+            row.fail("an output stands twice")
+        results.append(tuple(places))
+    return results
+
+
+def _all_parts(pair: Pair) -> Iterator[Part | Relation]:
+    for given, results, relations in zip(pair.given, pair.results, pair.relations, strict=True):
+        yield from (g for _, g in given if isinstance(g, Part))
+        yield from (p for _, p in results)
+        yield from relations
+
+
+def _read_mesh(reader: Reader, programs: int) -> Mesh:
+    """Sizes, and the ranks of every program, each once."""
+    head = reader.fields("sizes", "ranks", "captured")
+    sizes = tuple(head["sizes"].integers(1, MOST_RANKS, 8))
+    ranks = tuple(tuple(row.integers(0, MOST_RANKS - 1, MOST_RANKS)) for row in head["ranks"].items(programs))
+    everyone = sorted(r for row in ranks for r in row)
+    if not sizes or len(ranks) != programs or any(len(row) != prod(sizes) for row in ranks):
+        head["ranks"].fail("needs a rank for all coordinates, of every program")
+    if everyone != list(range(len(everyone))):
+        head["ranks"].fail("a rank has one place in the mesh")
+    captured = tuple(head["captured"].integers(0, len(everyone) - 1, MOST_RANKS))
+    if not captured or list(captured) != sorted(set(captured)):
+        head["captured"].fail("needs ranks, each once, in order")
+    return Mesh(sizes, ranks, captured)
 
 
 def _read_relations(reader: Reader, program: RankProgram, single: RankProgram) -> tuple[Relation, ...]:
     found, made = dict[int, Relation](), {n for s in program.steps for n in s.makes}
     there = {s.number for s in single.sources} | {n for s in single.steps for n in s.makes}
     for one in reader.items(MOST):
-        number, whole, runs = one.parts(3)
+        number, whole, runs, moves = _parts_with_moves(one)
         n, w = number.integer(0, len(program.tensors) - 1), whole.integer(0, len(single.tensors) - 1)
         if n not in made or n in found:
             number.fail("is no tensor that a step of the rank makes, once")
         if w not in there:
             whole.fail("is no tensor of the one device")
-        found[n] = Relation(n, w, _read_runs(runs, single.tensors[w].shape, program.tensors[n].shape))
+        place = _read_runs(runs, single.tensors[w].shape, program.tensors[n].shape)
+        found[n] = Relation(n, w, place, _read_moves(moves, len(place)))
     return tuple(found.values())
 
 
@@ -249,14 +308,32 @@ def _read_known(reader: Reader) -> Known:
 
 
 def _read_given(reader: Reader, wholes: Mapping[str, tuple[int, ...]], shape: tuple[int, ...]) -> Given:
-    kind, of, runs = reader.parts(3)
+    kind, of, runs, moves = _parts_with_moves(reader)
     if kind.text(16) == "known":
         return _read_known(reader)
     if kind.text(16) != "part":
         kind.fail("is 'part' or 'known'")
     if of.text() not in wholes:
         of.fail("the one device has no such tensor")
-    return Part(of.text(), _read_runs(runs, wholes[of.text()], shape))
+    place = _read_runs(runs, wholes[of.text()], shape)
+    return Part(of.text(), place, _read_moves(moves, len(place)))
+
+
+def _parts_with_moves(reader: Reader) -> tuple[Reader, Reader, Reader, Reader | None]:
+    """Three parts, and perhaps a fourth."""
+    found = tuple(reader.items(4))
+    if len(found) not in (3, 4):
+        reader.fail("must have 3 parts, or 4")
+    return found[0], found[1], found[2], found[3] if len(found) == 4 else None
+
+
+def _read_moves(reader: Reader | None, dims: int) -> Moves:
+    if reader is None:
+        return ()
+    found = tuple(tuple(row.integers(0, LARGEST, 8)) for row in reader.items(16))
+    if len(found) != dims or not any(map(any, found)):
+        reader.fail("needs moves for every dimension, and one that moves")
+    return found
 
 
 def _read_runs(runs: Reader, whole: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Runs, ...]:

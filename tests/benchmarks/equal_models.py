@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -66,7 +67,37 @@ def norm(kind: str, x: torch.Tensor, g: torch.Tensor, b: torch.Tensor) -> torch.
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * g
 
 
-def model(kind: str, layers: int, rank: int = 0, ranks: int = 1, wrong: bool = False) -> Any:
+class Mean(torch.autograd.Function):
+    """The sum over replicas forwards, identity backwards."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        dist.all_reduce(x, group=pairs.GROUPS["data"])
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        return g
+
+
+def summed(gradient: torch.Tensor) -> torch.Tensor:
+    """A gradient, over replicas."""
+    gradient = gradient.clone()
+    dist.all_reduce(gradient, group=pairs.GROUPS["data"])
+    return gradient
+
+
+def model(
+    kind: str, layers: int, rank: int = 0, world: int = 1, wrong: bool = False, data: int = 1, batch: int = B
+) -> Any:
+    """`data` replicas of world / data ranks each, neighbours being of one replica; `batch` of all."""
+    ranks, replica = world // data, rank // (world // data)
+    pairs.GROUPS.clear()
+    if data > 1:
+        pairs.GROUPS["tensor"] = dist.new_group(list(range(replica * ranks, replica * ranks + ranks)))
+        pairs.GROUPS["data"] = dist.new_group(list(range(rank % ranks, world, ranks)))
+    rank %= ranks
     p = {k: v.clone() for k, v in weights(kind, layers).items()}
     for k, value in list(p.items()):
         name = k.rpartition(".")[2]
@@ -75,6 +106,8 @@ def model(kind: str, layers: int, rank: int = 0, ranks: int = 1, wrong: bool = F
         elif name in ("wo", "down") or k == "emb":
             p[k] = value.chunk(ranks, 0)[rank].clone()
         p[k].requires_grad_(name not in UNUSED[kind])
+        if data > 1 and p[k].requires_grad:
+            p[k].register_hook(summed)
     enter = (lambda x: x) if ranks == 1 else pairs.Copy.apply
     leave = (lambda x: x) if ranks == 1 else pairs.Reduce.apply
     first = V // ranks * rank
@@ -87,7 +120,7 @@ def model(kind: str, layers: int, rank: int = 0, ranks: int = 1, wrong: bool = F
         return leave(F.embedding(local, p["emb"]).masked_fill(mask[..., None], 0.0))
 
     def heads(x: torch.Tensor) -> torch.Tensor:
-        return x.view(B, S, -1, D).transpose(1, 2)
+        return x.view(len(x), S, -1, D).transpose(1, 2)
 
     def f(ids: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         x = embed(ids)
@@ -102,7 +135,7 @@ def model(kind: str, layers: int, rank: int = 0, ranks: int = 1, wrong: bool = F
             if kind != "gpt":
                 q, k = pairs.rotary(q, 0), pairs.rotary(k, 0)
                 k, v = (t.repeat_interleave(2, 1) for t in (k, v))
-            o = pairs.attend(q, k, v).transpose(1, 2).reshape(B, S, -1)
+            o = pairs.attend(q, k, v).transpose(1, 2).reshape(len(x), S, -1)
             x = x + leave(o @ p[f"{i}.wo"])
             h = norm(kind, x, p[f"{i}.g2"], p[f"{i}.b2"])
             h = h if wrong and i == layers - 1 else enter(h)
@@ -110,13 +143,15 @@ def model(kind: str, layers: int, rank: int = 0, ranks: int = 1, wrong: bool = F
                 x = x + leave(F.gelu(h @ p[f"{i}.up"] + p[f"{i}.bup"]) @ p[f"{i}.down"]) + p[f"{i}.bdown"]
             else:
                 x = x + leave((F.silu(h @ p[f"{i}.gate"]) * (h @ p[f"{i}.up"])) @ p[f"{i}.down"])
-        logits = (enter(norm(kind, x, p["g"], p["b"])) @ p["emb"].t()).view(B * S, -1)
+        logits = (enter(norm(kind, x, p["g"], p["b"])) @ p["emb"].t()).view(len(x) * S, -1)
         if ranks == 1:
             return F.cross_entropy(logits, target.view(-1))
-        return pairs.VocabularyLoss.apply(logits, target.view(-1), first, "right").mean()
+        loss = pairs.VocabularyLoss.apply(logits, target.view(-1), first, "right").mean()
+        return loss if data == 1 else Mean.apply(loss / data)
 
     g = torch.Generator().manual_seed(2)
-    return f, (torch.randint(0, V, (B, S), generator=g), torch.randint(0, V, (B, S), generator=g))
+    ids, target = (torch.randint(0, V, (batch, S), generator=g) for _ in range(2))
+    return f, (ids.chunk(data)[replica].clone(), target.chunk(data)[replica].clone())
 
 
 def judge(kind: str, layers: int, ranks: int, gradients: bool, wrong: bool) -> tuple[str, dict[str, float], int]:

@@ -35,6 +35,7 @@ class Abstraction(Algebra):
         bound = [v for v, _ in over]
         forms, fixed = self._freed(tuple(of))
         forms, at = self._folded(forms, set(bound), fixed)
+        forms, at = self._summed(forms, at)
         free = sorted(at)
         size = sum(1 + len(factors) for form in forms for (_, factors), _ in form)
         self.work(1 + size * (len(free) + len(bound)) // 8)
@@ -113,6 +114,28 @@ class Abstraction(Algebra):
                     at[d] = substitute((tuple(sorted(((h, ratio), (d, 1)))), 0), {h: at.pop(h), d: at[d]})
                     again = len(at) > 1
                     break
+        return forms, at
+
+    def _summed(self, forms: tuple[Form, ...], at: dict[int, Index]) -> tuple[tuple[Form, ...], dict[int, Index]]:
+        """Free variables whose positions occur only as D h + d, as numbers, are one: the position of that."""
+        places, elsewhere = dict[int, dict[int, Fraction]](), set[int]()
+        for k, form in enumerate(forms):
+            for (ranges, factors), c in form:
+                if not ranges and len(factors) == 1 and factors[0][0] == self.iota and factors[0][2] == 1:
+                    places.setdefault(factors[0][1][0][0][0][0], {})[k] = c
+                else:
+                    elsewhere.update(v for _, index, _ in factors for i in index for v, _ in i[0])
+        mine = sorted(v for v in places if v in at and v not in elsewhere)
+        for d, h in product(mine, mine):
+            if h == d or h not in at or d not in at or places[h].keys() != places[d].keys():
+                continue
+            ratios = {c / places[d][k] for k, c in places[h].items()}
+            ratio = ratios.pop()
+            if ratios or ratio.denominator != 1 or ratio <= 1:
+                continue
+            gone = ((), ((self.iota, (variable(h),), ONE),))
+            forms = tuple(tuple(pair for pair in form if pair[0] != gone) for form in forms)
+            at[d] = substitute((tuple(sorted(((h, int(ratio)), (d, 1)))), 0), {h: at.pop(h), d: at[d]})
         return forms, at
 
     def _origins(self, forms: Sequence[Form], order: Sequence[int]) -> dict[int, int]:

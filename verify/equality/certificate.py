@@ -6,7 +6,7 @@ said to be of the output of the one device, and the ranks together have all of i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Final
 
@@ -19,8 +19,10 @@ from ...proofs.container.effort import OBJECT
 from ...proofs.equality.file import decode_equality
 from ..budget import Budget
 from ..verdict import CheckResult
-from .lemmas import is_real
-from .ranks import compare
+from .index import Undecided
+from .lemmas import Seen, is_real
+from .meshes import stack_ranks
+from .ranks import Outcome, compare
 from .steps import Malformed
 
 KIND: Final = "Equal"
@@ -42,25 +44,35 @@ def check_members(members: Mapping[str, Member], budget: Budget) -> tuple[Pair, 
     return pair, check_pair(pair, budget)
 
 
-def check_pair(pair: Pair, budget: Budget) -> CheckResult:
-    """The verdict on one pair; `ContainerError` for more work than the budget has."""
+def check_pair(pair: Pair, budget: Budget, seen: Seen | None = None) -> CheckResult:
+    """The verdict on one pair; `ContainerError` for more work than the budget has; `seen` as of `compare`."""
 
     def work(things: int) -> None:
         budget.charge(OBJECT * THINGS * things, "the forms of the programs")
 
     try:
         _require_constants(pair)
-        outcome = compare(pair, work)
+        outcome = _compare_mesh(pair, work, seen) if pair.mesh is not None else compare(pair, work, seen)
     except (Malformed, LookupError, TypeError, ArithmeticError, ValueError, RecursionError, StopIteration) as error:
         if isinstance(error, ContainerError):
             raise
         raise ContainerError("equality.json", f"holds no program: {error}") from None
-    space = f"{len(pair.ranks)} ranks, {len(pair.single.steps)} steps on one device"
+    ranks = len(pair.ranks) if pair.mesh is None else sum(map(len, pair.mesh.ranks))
+    space = f"{ranks} ranks, {len(pair.single.steps)} steps on one device"
     if outcome.equal:
         return CheckResult(KIND, Verdict.PROVED, None, None, space, assumptions(pair))
     place = f"{outcome.place} " if outcome.place else ""
     verdict = Verdict.REFUTED if outcome.stuck else Verdict.UNDECIDED
     return CheckResult(KIND, verdict, None, None, space, assumptions(pair), f"{place}{outcome.reason}")
+
+
+def _compare_mesh(pair: Pair, work: Callable[[int], None], seen: Seen | None) -> Outcome:
+    """What is seen of ranks of a mesh, all at once."""
+    try:
+        stacked, own = stack_ranks(pair, work)
+    except Undecided as error:
+        return Outcome(False, "", str(error))
+    return compare(stacked, work, seen, own)
 
 
 def _require_constants(pair: Pair) -> None:
@@ -96,6 +108,8 @@ def assumptions(pair: Pair) -> tuple[str, ...]:
         found.append("integers-do-not-wrap")
     if pair.floors:
         found.append("integers-not-negative")
+    if pair.mesh is not None and len(pair.mesh.captured) < sum(map(len, pair.mesh.ranks)):
+        found.append("alike-ranks")
     if any(s.operator in ORDERED for p in (pair.single, *pair.ranks) for s in p.steps):
         found.append("no-ties")
     return tuple(found)

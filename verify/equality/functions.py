@@ -10,7 +10,7 @@ from typing import Final
 from .conditions import Conditions
 from .digits import joined_boxes
 from .forms import MOST_POWER, MOST_TERMS, ONE, require_short
-from .index import Index, Range, Undecided, constant
+from .index import OWN, Index, Range, Undecided, constant, variable
 from .labels import content, ranges_of
 from .terms import ZERO, Factor, Form, Head, Kind, Power, Term
 
@@ -144,10 +144,41 @@ class Forms(Conditions):
         return self.plus(found, self.abstract(Kind.LOG, "log", (), (inner,)))
 
     def greatest(self, p: Form, over: Sequence[tuple[int, Range]]) -> Form:
-        """The greatest value over ranges of free variables."""
+        """The greatest value over ranges of free variables; of greatest values, over the ranges of both."""
+        p, over = self._nested(p, over)
         used = {v for (_, factors), _ in p for _, at, _ in factors for i in at for v, _ in i[0]}
         kept = [(v, r) for v, r in over if v in used]
         return self.abstract(Kind.GREATEST, "greatest", (), (p,), kept) if kept else p
+
+    def _nested(self, p: Form, over: Sequence[tuple[int, Range]]) -> tuple[Form, list[tuple[int, Range]]]:
+        """A greatest value of greatest values as one; variables that occur only as D h + d, with D values of d, too."""
+        rows = list(over)
+        while len(p) == 1 and p[0][1] == 1 and not p[0][0][0] and len(p[0][0][1]) == 1:
+            ((h, at, power),) = p[0][0][1]
+            head = self.heads[h]
+            if head.kind is not Kind.GREATEST or power != 1:
+                break
+            first = 1 + max([OWN, *(v for v, _ in rows), *(v for i in at for v, _ in i[0])])
+            names: dict[int, Index] = dict(enumerate(at[: head.free]))
+            for k, r in enumerate(ranges_of(at[head.free :])):
+                names[OWN + k] = variable(first + k)
+                rows.append((first + k, r))
+            p = self.substitute(head.of[0], names)
+        again = len(rows) > 1
+        while again:
+            again = False
+            uses = [dict(i[0]) for (_, factors), _ in p for _, at, _ in factors for i in at]
+            self.work(1 + len(rows) * len(rows) * len(uses) // 16)
+            for (h, (low, high)), (d, (first, last)) in product(rows, rows):
+                size = last - first
+                if h == d or any(u.get(h, 0) != size * u.get(d, 0) for u in uses) or not any(d in u for u in uses):
+                    continue
+                p = self.substitute(p, {d: (tuple(sorted(((d, 1), (h, -size)))), 0)})
+                rows = [row for row in rows if row[0] not in (h, d)]
+                rows.append((d, (size * low + first, size * (high - 1) + first + size)))
+                again = len(rows) > 1
+                break
+        return p, rows
 
     def larger(self, forms: Sequence[Form]) -> Form:
         """The greatest of several forms; parts of one range are one."""

@@ -15,7 +15,9 @@ written out: positions and masks have a meaning that others have not.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import isinf
+from sys import maxsize
 from typing import Final, NamedTuple
 
 from ...models.equality.pair import Known, Pair, Runs
@@ -140,20 +142,36 @@ def written_out(last: Sequence[int], reads: Callable[[int], Sequence[int]], most
     return found
 
 
+@dataclass
+class Seen:
+    """Operations by number; which lemmas hold, and of which signatures the shape is right.  Nothing here is about one
+    pair: of several pairs that are checked one after another each may use what was seen before.
+    """
+
+    operations: list[Operation] = field(default_factory=list)
+    numbers: dict[Operation, int] = field(default_factory=dict)
+    proved: dict[Lemma, bool] = field(default_factory=dict)
+    shaped: set[Signature] = field(default_factory=set)
+
+
 class Lemmas:
     """Cells of all ranks of a pair, and the lemmas that were looked at."""
 
-    def __init__(self, pair: Pair, work: Callable[[int], None]) -> None:
-        self.pair, self.work, self.lost = pair, work, Lost()
+    def __init__(self, pair: Pair, work: Callable[[int], None], seen: Seen | None = None, own: int = maxsize) -> None:
+        """`own`: tensors of the one device that are no stacks of parts of others (`meshes`)."""
+        self.pair, self.work, self.lost, self.own = pair, work, Lost(), own
         self.bounds = index_bounds(pair, work)
         self.missed = set[int]()
-        self.operations = list[Operation]()
         self.cells = list[Cell]()
         self.steps = list[int]()
         self.first_uses: dict[Signature, tuple[bool, int]] = {}
-        self.shaped = set[Signature]()
-        self.proved: dict[Lemma, bool] = {}
-        self._numbers: dict[Operation, int] = {}
+        seen = seen or Seen()
+        self.operations, self._numbers, self.proved, self.shaped = (
+            seen.operations,
+            seen.numbers,
+            seen.proved,
+            seen.shaped,
+        )
         self._ids: dict[Cell, int] = {}
         self._holds: dict[tuple[int, int, tuple[Runs, ...]], bool] = {}
         self._made: dict[int, Made] = {}
@@ -312,8 +330,11 @@ class Lemmas:
         return Lemma(tuple(rows), tuple(self._renamed(n, cells, wholes) for n in cells), wholes[whole], runs)
 
     def _unturned(self, whole: int) -> int:
-        """Of what a tensor is another order of dimensions, or a multiple."""
+        """Of what a tensor is another order of dimensions, or a multiple, or the stack of parts."""
         while whole in self._made:
+            if whole >= self.own and len(self._made[whole].reads) == 1:
+                (whole,) = self._made[whole].reads
+                continue
             operation = self.operations[self._made[whole].operation]
             if operation.operator != "permute" and (operation.operator != "mul" or len(self._made[whole].reads) > 1):
                 break

@@ -24,7 +24,7 @@ from ...models.equality.pair import Given, Known, Pair, Part, Relation, Runs
 from ...models.equality.program import Step
 from ...models.equality.schedule import Stuck, meetings
 from .index import Undecided
-from .lemmas import Constant, Lemmas, Made, Piece, is_real, written_out
+from .lemmas import Constant, Lemmas, Made, Piece, Seen, is_real, written_out
 from .reading import Reading, part
 from .segments import Tensor
 from .steps import Malformed, require_shape, require_step
@@ -56,6 +56,8 @@ class Sight:
 
     pair: Pair
     work: Callable[[int], None]
+    before: Seen | None = None
+    own: int = maxsize
     lemmas: Lemmas = field(init=False)
     where: dict[int, tuple[int, Step]] = field(default_factory=dict)
     parts: dict[tuple[int, tuple[Runs, ...]], Tensor] = field(default_factory=dict)
@@ -69,7 +71,7 @@ class Sight:
             self.work(1)
             require_step(self.pair.single, step)
             require_outputs(step)
-        self.lemmas = Lemmas(self.pair, self.work)
+        self.lemmas = Lemmas(self.pair, self.work, self.before, self.own)
 
     # ------------------------------------------------------------------ ranks
 
@@ -205,10 +207,10 @@ def require_outputs(step: Step) -> None:
         raise Malformed(f"{step.operator} makes {len(step.makes)} tensors")
 
 
-def compare(pair: Pair, work: Callable[[int], None]) -> Outcome:
-    """What is seen of a pair."""
+def compare(pair: Pair, work: Callable[[int], None], seen: Seen | None = None, own: int = maxsize) -> Outcome:
+    """What is seen of a pair; `seen`: lemmas that were, and those of this pair from then on; `own` as of `Lemmas`."""
     try:
-        sight = Sight(pair, work)
+        sight = Sight(pair, work, seen, own)
         found = by_lemmas(sight)
         if not found.equal and not found.stuck:
             sight.widely = True
