@@ -328,10 +328,9 @@ def equal(
     single: Callable[[], object],
     distributed: Callable[[int, int], object] | Path | str | None = None,
     *,
-    ranks: int | None = None,
+    ranks: int | Sequence[int] | None = None,
     grad: bool = False,
     layouts: Path | str | Mapping[str, object] | None = None,
-    alike: Sequence[int] = (),
     seed: int = 0,
     plan: Path | str | None = None,
     excess: int = 0,
@@ -343,8 +342,8 @@ def equal(
     may be the path of a plan (.spz) or of the file that `export` made of it for DTensor: `single()` then returns
     (module, example inputs), and `ranks` are the plan's.  Of JAX `distributed(ranks)` returns one program for all
     (docs/howto/equal.md).  `grad`: gradients too, of all inputs and parameters that require one.  `layouts`: a JSON
-    file or its object (`shardproof equal --help`).  `alike`: sizes of a mesh, in place of `ranks`: those at its corners
-    run, and no others (assumption `alike-ranks`).  `plan`: the proof is tied to this plan in one file, which says
+    file or its object (`shardproof equal --help`).  `ranks` may be sizes of a mesh, (64, 8): those at its corners run,
+    and no others (assumption `alike-ranks`).  `plan`: the proof is tied to this plan in one file, which says
     optimal, equal, and that no rank receives more bytes than are priced and `excess`; `distributed` is then the file
     that was exported of it, or left out.  Raises `InputError` for what cannot be read, naming operator and line.
 
@@ -365,18 +364,17 @@ def equal(
 
         shardproof.equal(one, rows, ranks=2).answer  # 'equal'
     """
-    from shardproof.formal.equality.job import ask_any, prove_tied
+    from shardproof.formal.equality.job import Given, ask_any, prove_tied
     from shardproof.formal.equality.request import describe, look
     from shardproof.front_door import FrontDoor
 
-    question, tie = ask_any(single, distributed, ranks, grad, layouts, plan, excess, FrontDoor(), tuple(alike))
+    number, alike = (ranks, ()) if ranks is None or isinstance(ranks, int) else (None, tuple(ranks))
+    given = Given(number, grad, layouts, alike, plan, excess)
+    question, tie = ask_any(single, distributed, given, FrontDoor())
     found = look(question, seed)
     where = describe(question)["inputs"], describe(question)["outputs"]
     if found is not None:
-        return Equality(
-            *("different", found.reason, found.output, found.rank, found.line, found.numbers),
-            *(*where, (), b""),
-        )
+        return Equality("different", found.reason, found.output, found.rank, found.line, found.numbers, *where, (), b"")
     if tie is not None and (more := tie.too_much(question.pair())):
         return Equality("undecided", more, "", None, "", None, *where, (), b"")
     data, published = prove_tied(question, tie, lambda data: FrontDoor().publish(None, data))

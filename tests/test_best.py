@@ -146,7 +146,7 @@ def test_no_search_is_begun_with_too_little_time_where_there_is_a_plan() -> None
 def test_a_search_in_which_memory_ends_is_left_out_where_there_is_a_plan() -> None:
     """The plan that is there is kept; without one the user is told that memory ended."""
     request = PlanRequest(build("mlp-8192", layers=2, width=8, batch=4), load_machine("localhost:2"))
-    searches = Searches(request, Freedoms(overlap=True), TimeLimit(Clock(100.0), checks=True))
+    searches = Searches(request, Freedoms(overlap=True), TimeLimit(Clock(), checks=True))
 
     def search() -> str:
         raise MemoryError

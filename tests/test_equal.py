@@ -386,11 +386,11 @@ def test_tensors_of_no_part_are_refused() -> None:
 
 
 def test_corners_of_a_mesh_run_where_ranks_are_alike() -> None:
-    found = shardproof.equal(pairs.mlp, pairs.mlp_tp, alike=(8,), grad=True)
+    found = shardproof.equal(pairs.mlp, pairs.mlp_tp, ranks=(8,), grad=True)
     assert found.answer == "equal" and "alike-ranks" in found.assumptions, found.reason
     assert {row["rank"] for row in found.outputs} == {0, 1, 7}
     assert "alike-ranks" not in shardproof.equal(pairs.mlp, pairs.mlp_tp, ranks=8, grad=True).assumptions
-    wrong = shardproof.equal(pairs.mlp, pairs.mlp_no_sum, alike=(8,))
+    wrong = shardproof.equal(pairs.mlp, pairs.mlp_no_sum, ranks=(8,))
     assert wrong.answer == "different" and wrong.rank in (0, 1, 7)
 
 
@@ -404,11 +404,11 @@ def test_corners_of_a_mesh_run_where_ranks_are_alike() -> None:
 )
 def test_ranks_that_are_not_alike_are_refused(distributed: str, alike: tuple[int, ...], reason: str) -> None:
     with pytest.raises(InputError, match=reason):
-        shardproof.equal(pairs.mlp, getattr(pairs, distributed), alike=alike)
+        shardproof.equal(pairs.mlp, getattr(pairs, distributed), ranks=alike)
 
 
 def test_alike_says_how_many_ranks_there_are() -> None:
-    with pytest.raises(InputError, match="leave out the others"):
-        shardproof.equal(pairs.mlp, pairs.mlp_tp, alike=(8,), ranks=8)
+    with pytest.raises(InputError, match="leave layouts out"):
+        shardproof.equal(pairs.mlp, pairs.mlp_tp, ranks=(8,), layouts={})
     words = ["equal", f"{FILE}:mlp", f"{FILE}:mlp_tp", "--alike", "8"]
     assert command([*words, "--ranks", "8"]) == 2 and command([*words, "--layouts", "l.json"]) == 2

@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from budgets import work
 from test_recompute_tensors import NONE, deep
 from test_second_builder import agrees
 
@@ -266,7 +267,7 @@ def test_copies_to_hosts_run_beside_operators(tmp_path: Path, capsys: pytest.Cap
     every = tensors_on_hosts(egraph, derivation)
     program = egraph.graph(modes_with(egraph, derivation, every, every))
     machine = load_machine("localhost:2").with_host("2 GB/s", "assumption: a test")
-    _, found = carry_out_overlapped(PlanRequest(program, machine, space=WHERE), TimeLimit(Clock(20.0)))
+    _, found = carry_out_overlapped(PlanRequest(program, machine, space=WHERE), TimeLimit(work(20.0)))
     assert isinstance(found, Overlapped)
     claim = found.certificate()
     results = check_overlap(claim, "seed", 100, CELLS)

@@ -114,33 +114,41 @@ def ask_tied(
         return ask_planned(model, layout, shown, ranks, False, Layouts({}, {}), whole=False), replace(tie, text=text)
 
 
+@dataclass(frozen=True)
+class Given:
+    """What Python gave beside two programs (`shardproof.equal`)."""
+
+    ranks: int | None
+    grad: bool
+    layouts: Path | str | Mapping[str, object] | None
+    alike: tuple[int, ...]
+    plan: Path | str | None
+    excess: int
+
+
 def ask_any(
     single: Callable[[], object],
     distributed: Callable[[int, int], object] | Path | str | None,
-    ranks: int | None,
-    grad: bool,
-    layouts: Path | str | Mapping[str, object] | None,
-    plan: Path | str | None,
-    excess: int,
+    given: Given,
     publisher: Publisher,
-    alike: tuple[int, ...] = (),
 ) -> tuple[Question, Tie | None]:
-    """The question of whatever Python gave (`shardproof.equal`), and what ties it to a plan.  Raises `InputError`."""
-    if plan is not None:
-        if grad or layouts is not None or alike or callable(distributed) or not 0 <= excess <= MOST_EXCESS:
+    """The question of whatever Python gave, and what ties it to a plan.  Raises `InputError`."""
+    ranks, grad, layouts, alike = given.ranks, given.grad, given.layouts, given.alike
+    if given.plan is not None:
+        if grad or layouts is not None or alike or callable(distributed) or not 0 <= given.excess <= MOST_EXCESS:
             raise InputError(
                 "plan=.. goes with a file that was exported of it, without grad, layouts and alike; excess >= 0"
             )
         job = None if distributed is None else Path(distributed)
-        return ask_tied(single, Path(plan), job, ranks, excess, publisher)
+        return ask_tied(single, Path(given.plan), job, ranks, given.excess, publisher)
     if isinstance(layouts, Mapping):
         said = layouts_of(dict(layouts), "layouts")
     else:
         said = read_layouts(None if layouts is None else Path(layouts))
-    if alike and (ranks is not None or layouts is not None):
-        raise InputError("alike: its sizes say how many ranks there are, values where tensors lie; leave out others")
+    if alike and layouts is not None:
+        raise InputError("ranks of a mesh are alike where values tell where tensors lie: leave layouts out")
     if any(type(n) is not int or n < 1 for n in alike):
-        raise InputError(f"alike={alike!r}: write sizes of a mesh, such as (64, 8)")
+        raise InputError(f"ranks={alike!r}: write sizes of a mesh, such as (64, 8)")
     if alike and callable(distributed):
         return ask_alike(single, distributed, alike, grad), None
     if isinstance(distributed, Path | str) and (ranks is None or 1 <= ranks <= MOST_RANKS):
