@@ -27,7 +27,7 @@ from shardproof.formal.selection.options.bound import BoundOptions
 from shardproof.formal.selection.options.decomposition import DECOMPOSITION
 from shardproof.formal.selection.options.tree import TREE
 from shardproof.formal.selection.tree import neighbourhood as mending
-from shardproof.formal.selection.tree.neighbourhood import repair_by_prices, search_neighbourhood
+from shardproof.formal.selection.tree.neighbourhood import connected_parts, repair_by_prices, search_neighbourhood
 from shardproof.formal.selection.tree.run import Run, converge_on_whole
 from shardproof.models.problem.selection_problem import (
     FORBIDDEN,
@@ -357,3 +357,13 @@ def test_an_end_is_searched_where_the_end_exceeds_the_limit() -> None:
     assert rounding._window(search, mixture, n + 1.0, free) == {30}, "priced: layers are what gives way"
     assert rounding._window(search, _Rounded(0.0, found, {30}), n, free) == {30}, "nothing is exceeded"
     assert rounding._window(search, mixture, n, set()) == {30}, "no end"
+
+
+def test_parts_between_which_are_no_edges() -> None:
+    """Two vertices may have several edges: that ended in an internal error."""
+    table = np.zeros((2, 2), dtype=np.int64)
+    vertices = tuple(Vertex(f"v{i}", np.zeros(2, dtype=np.int64)) for i in range(6))
+    joined = ((0, 1), (0, 1), (1, 2), (2, 0), (3, 4), (4, 3))
+    problem = SelectionProblem("parts", vertices, (table,), tuple(Edge(u, v, 0) for u, v in joined))
+    assert connected_parts(problem, {0, 1, 2, 3, 4, 5}) == [{5}, {3, 4}, {0, 1, 2}]
+    assert connected_parts(problem, {0, 2, 3}) == [{3}, {0, 2}]

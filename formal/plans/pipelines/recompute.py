@@ -37,10 +37,15 @@ class CandidateOutcome:
 
 
 def plan_with_checkpointing(
-    names: tuple[str, ...], plan: Callable[[str, Clock], SearchOutcome], clock: Clock, gap: Fraction
+    names: tuple[str, ...],
+    plan: Callable[[str, Clock], SearchOutcome],
+    clock: Clock,
+    gap: Fraction,
+    tight: bool = False,
 ) -> tuple[SearchOutcome, tuple[CandidateOutcome, ...]]:
     """The best candidate, and all that were tried.  `plan`: of the step with these blocks recomputed (a `--recompute`
-    text), within a time.
+    text), within a time.  `tight`: the whole machine has no room for the step without recomputation, so that all blocks
+    are tried first: half of the time would go into stages that do not fit either.
     """
     n = len(names)
     known: dict[int, SearchOutcome] = {}
@@ -62,9 +67,10 @@ def plan_with_checkpointing(
     def time_enough() -> bool:
         return clock.limit_s is None or clock.remaining_s() > LEAST_SHARE * clock.limit_s
 
-    least = attempt(0)
+    most = attempt(n) if tight and n else None
+    least = attempt(0) if not tight or not n or time_enough() else None
     if n and (least is None or known[0].lower_bound < least * (1 - gap)):
-        most = attempt(n)
+        most = attempt(n) if not tight else most
         low, high = 0, n
         while high - low > 1 and time_enough() and (least is not None or most is not None):
             middle = (low + high) // 2

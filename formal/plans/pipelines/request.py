@@ -92,7 +92,8 @@ class PipelineRequest:
     """What is asked.  `make`: the step with these blocks recomputed (a `recompute` text, as `build_step` takes it);
     `recompute`: such a text, or "auto" for the best number of `blocks` from the first stage on; `stages`: auto, P:M or
     P:M:V; `without`: placements that are forbidden, in order of `FORBIDDEN_WORDS`; `interleave`: chunks that a stage
-    may have; `overlap`: reshardings run beside operators inside a phase.
+    may have; `overlap`: reshardings run beside operators inside a phase; `tight`: the whole machine has no room for the
+    step without recomputation.
     """
 
     make: Callable[[str], TrainingStep | None]
@@ -106,6 +107,7 @@ class PipelineRequest:
     without: tuple[str, ...] = ()
     interleave: int = 1
     overlap: bool = False
+    tight: bool = False
 
 
 def require_words(without: Collection[str], known: Collection[str]) -> None:
@@ -191,5 +193,5 @@ def carry_out_pipelined(
     within = limit.clock.share(1 - CHECK_SHARE if limit.clock.counts else 1)
     with limit.phase("search"):
         if automatic:
-            return plan_with_checkpointing(request.blocks, plan, within, request.gap)
+            return plan_with_checkpointing(request.blocks, plan, within, request.gap, request.tight)
         return plan(request.recompute, within), ()

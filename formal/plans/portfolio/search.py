@@ -112,7 +112,7 @@ class Searches:
         self.left_out = [*self.freedoms.left_out]
         self.planned: set[bytes] = set()
         self.part, self.within = "placements alone", self.limit
-        self.joined = False
+        self.joined = self.tight = False
         self.too_large: TooLarge | None = None
         self.alone: Planned | None = None
         self.step: TrainingStep | None = None
@@ -150,7 +150,8 @@ class Searches:
         if freedoms.overlap:
             self._attempt("overlap", partial(self._overlapped, job))
         if freedoms.stages is not None:
-            self._attempt("stages", partial(self._pipelined, freedoms.stages), must=freedoms.stages.stages != AUTO)
+            asked = replace(freedoms.stages, tight=self.tight)
+            self._attempt("stages", partial(self._pipelined, asked), must=freedoms.stages.stages != AUTO)
         for program, step in self.derived:
             self._attempt_derived(program, step)
         if freedoms.stages is not None and freedoms.submeshes:
@@ -212,6 +213,7 @@ class Searches:
                 graph, self.step = program_of(replace(request, recompute="none", micro_batch="1"))
             else:
                 graph, self.step = outcome.graph, outcome.step
+                self.tight = any(a.blocks == 0 and a.tried.cost is None for a in outcome.attempts)
                 if why := self._keep_placements(outcome.planned):
                     self.left_out.append(LeftOut("placements alone", why))
         return self._program(graph)

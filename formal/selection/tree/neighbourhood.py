@@ -128,8 +128,8 @@ def connected_parts(problem: SelectionProblem, free: set[int]) -> list[set[int]]
         if v in near:
             part, todo = {v}, [v]
             while todo:
-                fresh = [u for u in near.pop(todo.pop()) if u not in part]
-                part.update(fresh)
+                fresh = set(near.pop(todo.pop())) - part  # two vertices may have several edges
+                part |= fresh
                 todo += fresh
             parts.append(part)
     return sorted(parts, key=lambda part: (len(part), min(part)))
