@@ -37,10 +37,12 @@ from shardproof.models.machine.quantities import QuantityError
 from shardproof.models.machine.text import to_toml
 from shardproof.models.problem.claims import Status, Verdict
 from shardproof.models.problem.selection_problem import FORBIDDEN
+from shardproof.models.program.fused import can_follow
 from shardproof.models.program.graph import Graph
 from shardproof.models.program.operators import Operator
 from shardproof.models.schedules.problem import ScheduleProblem
 from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.building.scan import Loop, scan
 from shardproof.models.sources.training import TrainingStep
 from shardproof.proofs.joint.derivation import Derivation, Step
 from shardproof.proofs.overlap.certificate import OverlapCertificate
@@ -65,6 +67,23 @@ def there_and_back() -> Graph:
     x = b.input("x", (8, 12))
     h = b.map("h", "to_host", b.map("y", "relu", x))
     return b.build(b.map("z", "negate", b.map("back", "from_host", h)))
+
+
+def loop(*functions: str, host: bool = False) -> Graph:
+    """A loop of three turns that adds these maps of what it reads; `host`: its body reads that on hosts."""
+    body = Builder("body")
+    carry, read = body.input("h", (4, 8)), body.input("x", (4, 8))
+    if host:
+        body.tensors[read] = replace(body.tensors[read], host=True)
+    for k, function in enumerate(functions):
+        read = body.map(f"v{k}", function, read)
+    body.map("next", "add", carry, read)
+    g = Builder("loop")
+    given = [g.input("h0", (4, 8)), g.input("x0", (3, 4, 8))]
+    (last,) = scan(
+        g, "loop", Loop(body.build("next"), 1, ("b f", "t b f"), ("b",), "t", 3, ("last h",)), given, {0: "y"}
+    )
+    return g.build(last)
 
 
 def least_of_all_ways(step: TrainingStep, limit: int) -> int | None:
@@ -328,3 +347,66 @@ def test_python_says_it_of_the_machine() -> None:
         work_limit=4_000_000,
     )
     assert any(op.function == "from_host" for op in made.graph.operators)
+
+
+def test_loops_hold_nothing_on_hosts() -> None:
+    """Found by an attack: copies inside a body, and what it reads on hosts, were priced as nothing."""
+    assert loop("negate", "relu").operators
+    for functions, host in ((("to_host", "from_host"), False), (("from_host",), True)):
+        with pytest.raises(ValueError, match="in a loop|tensors on hosts"):
+            loop(*functions, host=host)
+
+
+def test_state_stays_where_it_is() -> None:
+    """Found by an attack: nobody paid the way of a parameter on a device whose next value is on hosts."""
+    g = Builder("state")
+    w = g.parameter("w", (8, 8))
+    graph = g.build(g.map("out", "relu", g.map("back", "from_host", g.map("next", "to_host", w))))
+    with pytest.raises(ValueError, match="lies on devices, its next value 'next' does not"):
+        replace(graph, state=(("w", "next"),)).check()
+
+
+def test_maps_of_a_product_leave_no_device() -> None:
+    """Found by an attack: a copy to hosts became part of the product before it."""
+    assert not can_follow("to_host") and not can_follow("from_host")
+
+
+def test_a_strategy_takes_nothing_on_hosts_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Found by an attack: it ended in exit 6."""
+    (tmp_path / "m.toml").write_text(to_toml(load_machine("localhost:4").with_host("1 GB/s", "assumption: a test")))
+    (tmp_path / "g.json").write_text(there_and_back().to_json())
+    (tmp_path / "s.json").write_text(
+        json.dumps({"back": {"i0": {"ranks": 1}, "i1": {"ranks": 4}}, "h": {"i0": {"ranks": 4}}})
+    )
+    files = (str(tmp_path / name) for name in ("g.json", "m.toml", "s.json", "o.spz"))
+    graph, machine, strategy, out = files
+    assert run(["plan", graph, "--machine", machine, "--strategy", strategy, "-o", out]) in (3, 20)
+    assert "hosts" in capsys.readouterr().err
+
+
+def test_overlapped_plans_take_nothing_on_hosts_elsewhere() -> None:
+    """Found by an attack: a move that no plan may make was a task of 2^60 units, and proved."""
+    graph, machine = there_and_back(), load_machine("localhost:4").with_host("1 GB/s", "assumption: a test")
+    planning, found = carry_out_overlapped(PlanRequest(graph, machine, space=WHERE), TimeLimit(work(5.0)))
+    assert isinstance(found, Overlapped)
+    claim = found.certificate()
+    away = next(k for k, r in enumerate(planning.routes) if r.tensor == "h")
+    edge = planning.problem.edges[away]
+    x = list(found.best.x)
+    table = planning.problem.tables[edge.table]
+    rows, columns = (
+        range(planning.problem.domain_size(v)) if to is None else to
+        for v, to in ((edge.u, edge.rows), (edge.v, edge.cols))
+    )
+    x[edge.u], x[edge.v] = next(
+        (i, j) for i, r in enumerate(rows) for j, c in enumerate(columns) if table[r, c] >= FORBIDDEN
+    )
+    other = replace(claim, choices=planning.choices(tuple(x)))
+    assert check_overlap(other, "seed", 100, CELLS)[0].verdict is Verdict.REFUTED
+    assert "nothing is moved between" in check_overlap(other, "seed", 100, CELLS)[0].reason
+
+
+def test_vocabularies_are_said_once(tmp_path: Path) -> None:
+    """Found by an attack: parts in the space of the placements had the vocabulary twice."""
+    line = ("plan", "mlp-unity", "--batch", "16", "--machine", "localhost:4", "--best", "--vocabulary", "dtensor")
+    assert run([*line, "--work-limit", "1M", "-o", str(tmp_path / "p.spz")]) in (0, 5)

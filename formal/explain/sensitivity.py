@@ -416,6 +416,8 @@ class _Tester:
 
 
 def _command(c: Constant, machine: Machine) -> str:
+    if c.part is Part.HOST:
+        return "copies of 64 MB or more between a device and its host, timed; host in the machine file"
     file = {
         Part.BANDWIDTH: "nccl-tests.txt",
         Part.LATENCY: "nccl-tests.txt",

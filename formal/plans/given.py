@@ -17,8 +17,9 @@ from ...models.layout.classes import COPY
 from ...models.layout.placement import Space, space
 from ...models.machine.machine import Machine
 from ...models.problem.claims import Status
+from ...models.problem.selection_problem import FORBIDDEN
 from ...models.program.graph import Graph
-from ...models.text import join_lines
+from ...models.text import InputError, join_lines
 from ..selection.answer import Answer
 from ..selection.fallback import certify
 from ..selection.model.clock import Clock, Progress
@@ -67,6 +68,8 @@ def plan_strategy(
             planning, Answer(Status.UNKNOWN, None, best.lower_bound, None, None, best.seconds), None
         ), carried
     cost = problem.cost_of(x)
+    if cost >= FORBIDDEN:
+        raise InputError("the schedule takes a tensor that lies on hosts, or is forbidden, to other devices")
     answer = certify(problem, x, cost, best)
     return Planned(planning, answer, bundle(planning, answer)), carried
 

@@ -165,6 +165,9 @@ def _crossings(
         if passes[w][0] != "F" and all(passes[i][0] == "U" for i in uses):
             continue  # once a step
         here, low, high = place[w], min(place[i] for i in uses), max(place[i] for i in uses)
+        if t.host:  # no message takes it from one stage to another
+            bar(min(here, low), max(here, high))
+            continue
         if passes[w][0] == "F":
             bar(low, here)  # nobody before its writer may read it
             if high > here:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .operators import FUNCTIONS, NodeKind, Operator
+from .operators import FUNCTIONS, HOST_COPIES, NodeKind, Operator
 
 FUSED: Final = "fused_product"
 
@@ -50,7 +50,7 @@ def can_follow(function: str) -> bool:
     (True, True, False, False)
     """
     row = FUNCTIONS.get(function)
-    if row is None or row.kind is not NodeKind.MAP or row.logical or function == "cast":
+    if row is None or row.kind is not NodeKind.MAP or row.logical or function in ("cast", *HOST_COPIES):
         return False
     return row.arity[0] == row.arity[1] <= MOST_OPERANDS
 

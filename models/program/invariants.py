@@ -148,6 +148,8 @@ def _once(s: Pair) -> Messages:
 
 def _same_storage(s: Pair) -> Messages:
     old, new = s.program.graph.tensor(s.parameter), s.program.graph.tensor(s.value)
+    if old.host != new.host:
+        yield f"lies on {'hosts' if old.host else 'devices'}, its next value {s.value!r} does not"
     if (old.shape, old.dtype) != (new.shape, new.dtype):
         yield f"has shape {old.shape} of {old.dtype}, its next value {s.value!r} {new.shape} of {new.dtype}"
 

@@ -43,8 +43,10 @@ LAST: Final = "last "
 KINDS: Final = frozenset({"contract", "map", "reduce", "normalise", "layout"})
 """Kinds of what a body may do."""
 
-REFUSED: Final = frozenset({"constant", "iota", "random", "update", "fused_product", "strided_gradient"})
-"""Functions of these kinds that know positions, or read windows as attributes say."""
+REFUSED: Final = frozenset(
+    {"constant", "iota", "random", "update", "fused_product", "strided_gradient", "to_host", "from_host"}
+)
+"""Functions of these kinds that know positions, read windows as attributes say, or leave the device in every turn."""
 
 MOST_BODY: Final = 1 << 12
 """Operators of a body."""
@@ -213,8 +215,8 @@ def _wrong_body(op: Operator, graph: Graph, body: Graph) -> str:
     """Whether a body holds nothing but inputs, allowed operators and next carries."""
     if body.to_json() != op.attribute("body", ""):
         return "attribute body is not the canonical text of its graph"
-    if body.state or body.leading or any(t.role.value == "parameter" or t.contents for t in body.tensors):
-        return "the body has parameters, constants or a state; they are inputs"
+    if body.state or body.leading or any(t.role.value == "parameter" or t.contents or t.host for t in body.tensors):
+        return "the body has parameters, constants, a state or tensors on hosts; they are inputs, and lie on devices"
     if not 0 < len(body.operators) <= MOST_BODY:
         return f"the body has {len(body.operators)} operators; at least one, at most {MOST_BODY}"
     dtype = graph.tensor(op.output.tensor).dtype

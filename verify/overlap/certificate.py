@@ -195,7 +195,14 @@ def _solution(planning: Planning, c: OverlapCertificate) -> tuple[int, ...] | st
     for v, choice in found.items():
         if int(planning.problem.vertices[v].cost[choice]) >= FORBIDDEN:
             return f"choices: the placement of {planning.decisions[v].name!r} is none that {planning.space.name!r} has"
-    return tuple(found[v] for v in range(len(found)))
+    x = tuple(found[v] for v in range(len(found)))
+    for e in planning.problem.edges:
+        row = x[e.u] if e.rows is None else int(e.rows[x[e.u]])
+        column = x[e.v] if e.cols is None else int(e.cols[x[e.v]])
+        if int(planning.problem.tables[e.table][row, column]) >= FORBIDDEN:
+            ends = (planning.decisions[v].name for v in (e.u, e.v))
+            return f"choices: nothing is moved between those of {' and '.join(map(repr, ends))}"
+    return x
 
 
 def expected_tasks(entries: Entries, x: tuple[int, ...], quantum: int) -> Wanted:

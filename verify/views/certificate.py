@@ -104,6 +104,8 @@ def _checked(
         return (_refuted(c, f"space {c.space!r}: vocabularies are for plans of the whole machine"),), ()
     if c.machine.collectives.value != "hierarchical":
         return (_refuted(c, f"{c.machine.collectives.value} collectives are for plans of the whole machine"),), ()
+    if any(t.host for t in c.graph.tensors):
+        return (_refuted(c, "tensors on hosts are for plans of the whole machine"),), ()
     budget = Budget.with_large() if budget is None else budget
     c.graph.check()
     charge_tables(c.graph, c.machine, where, budget, "views")

@@ -139,7 +139,7 @@ class Searches:
         if freedoms.placements and not self._open:
             self._attempt("placements alone", partial(self._alone, job))
         if self.alone is not None:  # tables that did not fit into the limit do not fit into a part of it
-            self.request = replace(self.request, space=self.alone.planning.space)
+            self.request = replace(self.request, space=self.alone.planning.space.without_vocabulary)
             job = replace(job, space=self.request.space)
         if freedoms.submeshes:
             self._attempt("submeshes", partial(self._on_submeshes, job))

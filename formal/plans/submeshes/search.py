@@ -69,6 +69,8 @@ def plan_submeshes(
     """The best plan with views that was found.  `regions`: those to be searched; None: what `regions_of` finds.  Raises
     `InputError` where there are none.
     """
+    if any(t.host for t in graph.tensors):
+        raise Inapplicable(f"{graph.name} has tensors on hosts, and submeshes none", "leave out --submeshes")
     check_sizes(graph, machine, where)
     base = build(graph, machine, where, None, notify)
     until = clock.share(REGIONS_SHARE)

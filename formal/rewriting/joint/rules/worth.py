@@ -25,7 +25,8 @@ Pays = Callable[[Sequence[Operator], Sequence[Operator], Sequence[Operator], Map
 
 def worth(machine: Machine) -> Pays:
     """Whether operators cost less than others, on one device or as a share of the work of the machine's."""
-    one = machine.resized([1] * len(machine.levels))
+    alike = replace(machine, others=(), resources=())  # what rules save is weighed on devices of the first class
+    one = alike.resized([1] * len(machine.levels))
     launch = max(c.launch for c in machine.classes)
     known: dict[object, Fraction] = {}
 
