@@ -55,9 +55,9 @@ def wrong_division(graph: Graph, division: Division) -> str:
     if wrong := _not_updating(graph, division):
         return wrong
     for t in graph.tensors:
-        ends = {unit[name] for name, _ in used[t.name]} | ({unit[writer[t.name]]} if t.name in writer else set())
-        if t.host and len(ends - {-1}) > 1:
-            return f"{t.name!r} lies on hosts, and no message takes it from unit {min(ends)} to {max(ends)}"
+        units = {unit[name] for name, _ in used[t.name]} | ({unit[writer[t.name]]} if t.name in writer else set())
+        if t.host and len(units - {-1}) > 1:
+            return f"{t.name!r} lies on hosts, and no message takes it from unit {min(units)} to {max(units)}"
     plain = {t.name for t in graph.tensors if t.role is Role.INPUT and t.contents is not None}
     once = {t for t, w in writer.items() if phase[w] != "F" and all(phase[name] == "U" for name, _ in used[t])}
     for op in graph.operators:
