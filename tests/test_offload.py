@@ -35,6 +35,7 @@ from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.machine.parts import MachineError
 from shardproof.models.machine.quantities import QuantityError
 from shardproof.models.machine.text import to_toml
+from shardproof.models.pipelines.division import divide
 from shardproof.models.problem.claims import Status, Verdict
 from shardproof.models.problem.selection_problem import FORBIDDEN
 from shardproof.models.program.fused import can_follow
@@ -50,6 +51,7 @@ from shardproof.proofs.plan.bundle import write_plan
 from shardproof.verify.joint.derivation import wrong_derivation
 from shardproof.verify.joint.plan import check_any_plan
 from shardproof.verify.overlap.certificate import OF_HOSTS, check_overlap
+from shardproof.verify.pipelines.division import wrong_division
 from shardproof.verify.plan.tables import CELLS, wrong_anywhere
 from shardproof.verify.plan.used_entries import Entries
 
@@ -410,3 +412,14 @@ def test_vocabularies_are_said_once(tmp_path: Path) -> None:
     """Found by an attack: parts in the space of the placements had the vocabulary twice."""
     line = ("plan", "mlp-unity", "--batch", "16", "--machine", "localhost:4", "--best", "--vocabulary", "dtensor")
     assert run([*line, "--work-limit", "1M", "-o", str(tmp_path / "p.spz")]) in (0, 5)
+
+
+def test_no_stage_is_given_what_lies_on_hosts() -> None:
+    """Found by an attack: a tensor that takes no bytes of a device was sent to the next stage for nothing."""
+    step = deep(2)
+    division = divide(step.graph, step.passes)
+    crossing = division.cuts[0][0]
+    assert wrong_division(step.graph, division) == ""
+    away = tuple(replace(t, host=t.name == crossing) for t in step.graph.tensors)
+    assert "no message takes it" in wrong_division(replace(step.graph, tensors=away), division)
+    assert divide(replace(step.graph, tensors=away), step.passes).units < division.units
