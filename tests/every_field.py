@@ -24,6 +24,7 @@ INSTEAD_OF_NOTHING: dict[str, object] = {
     "tree_flow": Fraction(7),
     "copy": Fraction(7),
     "switch_quad": Fraction(7),
+    "host": Fraction(7),
     "view": Submesh((0, 0), (1, 1)),
 }
 """Field that may be None -> something else.  A new field of this kind is a KeyError here, so that it is not

@@ -27,8 +27,12 @@ def smallest() -> dict[str, Path]:
 SMALLEST = smallest()
 
 
+MADE_BY_PYTORCH = {"job.json"}
+"""Kinds of which no file is kept: `tests/test_equal_job.py` makes one, and puts a spare member in."""
+
+
 def test_every_kind_has_one() -> None:
-    assert set(SMALLEST) == {kind.member for kind in KINDS if not kind.apart}
+    assert set(SMALLEST) | MADE_BY_PYTORCH == {kind.member for kind in KINDS if not kind.apart}
 
 
 @pytest.mark.parametrize("member", SMALLEST)

@@ -33,7 +33,6 @@ SENTENCES: Final = {
     "links-by-bandwidth": "These levels have no measured collectives; bandwidth and latency price them",
     "roofline-work": "These operators have no measured form; peaks and memory bandwidth price them",
     "contiguous-queries": "Attention with a band is cut into runs of queries, of which the slowest is priced",
-    "one-stream-of-host-copies": "Copies to hosts and back run beside all else, on a stream of their own.",
     "unsplit-axes": "The model says that some axes are never split",
 }
 

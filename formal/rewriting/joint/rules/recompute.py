@@ -61,7 +61,7 @@ def with_recomputation(
     >>> plain = EGraph(step.graph, (), step.graph.operators)
     >>> wide, derivation = with_recomputation(plain, Derivation(LIBRARY, 1, ()), step)
     >>> [t.name for t in wide.tensors]
-    ['recompute:fc1', 'recompute:relu1', 'recompute:fc2', 'recompute:loss.log_softmax']
+    ['recompute:loss.log_softmax', 'recompute:relu1', 'recompute:fc1']
     """
     return _Widening(egraph, derivation, step, hosts).whole()
 
