@@ -215,8 +215,10 @@ def _wrong_body(op: Operator, graph: Graph, body: Graph) -> str:
     """Whether a body holds nothing but inputs, allowed operators and next carries."""
     if body.to_json() != op.attribute("body", ""):
         return "attribute body is not the canonical text of its graph"
-    if body.state or body.leading or any(t.role.value == "parameter" or t.contents or t.host for t in body.tensors):
-        return "the body has parameters, constants, a state or tensors on hosts; they are inputs, and lie on devices"
+    if body.state or body.leading or any(t.role.value == "parameter" or t.contents for t in body.tensors):
+        return "the body has parameters, constants or a state; they are inputs"
+    if any(t.host for t in body.tensors):
+        return "the body has tensors on hosts"
     if not 0 < len(body.operators) <= MOST_BODY:
         return f"the body has {len(body.operators)} operators; at least one, at most {MOST_BODY}"
     dtype = graph.tensor(op.output.tensor).dtype
