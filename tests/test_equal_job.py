@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from shardproof.__main__ import run as command
 from shardproof.formal.equality.job import count_received
-from shardproof.models.equality.pair import Pair, Part
+from shardproof.models.equality.pair import Mesh, Pair, Part
 from shardproof.models.equality.program import Described, RankProgram, Source, Step
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.text import InputError
@@ -28,7 +28,7 @@ from shardproof.proofs.equality.job import decode_job, write_job
 from shardproof.proofs.plan.bundle import Plan
 from shardproof.verify.budget import Budget
 from shardproof.verify.equality.certificate import check_members
-from shardproof.verify.equality.job import bytes_into, check_job, runs_of_box
+from shardproof.verify.equality.job import bytes_into, check_job, runs_of_box, wrong_job
 from shardproof.verify.verbs.kinds import Effort, Judged, Tied, require_known
 
 GROUP = (0, 2, 3)
@@ -390,3 +390,15 @@ def test_what_the_file_holds(made: Path) -> None:
     held = require_known(members, "job").judge(members, Effort(), {}).held
     assert isinstance(held, Tied) and isinstance(held.plan.held, Plan) and job.text == (made / "plan.py").read_text()
     assert any(isinstance(g, Part) for _, g in _parts(made)[1].given[0])
+
+
+@pytest.mark.torch
+def test_ranks_of_a_mesh_are_no_job_of_a_plan(made: Path) -> None:
+    """Each of its programs is of many ranks: neither their number nor their bytes would be those of the plan's."""
+    members = read_container(made / "job.spz")
+    held, pair = require_known(members, "job").judge(members, Effort(), {}).held, _parts(made)[1]
+    assert isinstance(held, Tied) and isinstance(held.plan.held, Plan)
+    job, plan = decode_job(members), held.plan.held
+    assert wrong_job(job, plan, pair) == ""
+    mesh = Mesh((1,), tuple((rank,) for rank in range(len(pair.ranks))), (0,))
+    assert "ranks of a mesh" in wrong_job(job, plan, replace(pair, mesh=mesh))

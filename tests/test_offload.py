@@ -325,6 +325,8 @@ def test_copies_to_hosts_run_beside_operators(tmp_path: Path, capsys: pytest.Cap
     [
         (("--offload", "25GB/s"), "--offload needs"),
         (("--offload", "25GB/s", "--recompute", "tensors"), "weighs time against memory"),
+        (("--offload", "25GB/s", "--best", "--memory", "1GiB", "--without", "recompute"), "does without"),
+        (("--offload", "25GB/s", "--best", "--memory", "1GiB", "--recompute", "all"), "no tensor is left to choose"),
         (("--offload", "fast", "--recompute", "tensors", "--memory", "1GiB"), "not a decimal number with a unit"),
         (("--offload", "0", "--recompute", "tensors", "--memory", "1GiB"), "0"),
     ],

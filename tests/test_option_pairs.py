@@ -324,7 +324,7 @@ SOLVE: Mapping[str, tuple[str, ...]] = {
     **{name: PLAN[name] for name in ("engine", "effort", "time_limit", "work_limit", "gap", "threads")},
     "alone": ("--alone",),
     "known": ("--known", "known.txt"),
-    "settings": ("--set", "primal.fit_size=3"),
+    "settings": ("--set", "engines.smt_share=0.3"),
     "output": ("-o", "out.spz"),
 }
 CHECK: Mapping[str, tuple[str, ...]] = {

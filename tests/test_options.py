@@ -163,3 +163,10 @@ def test_options_change_what_a_search_does() -> None:
     bare = solve(problem, options=without).certificate
     assert stored is not None and bare is not None
     assert stored.proof.messages and not bare.proof.messages  # type: ignore[union-attr]
+
+
+def test_an_engine_alone_has_no_options_of_the_native_search(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["solve", str(PROBLEMS / "limited.json"), "--engine", "ilp", "--alone"]
+    assert run([*line, "--set", "network.sweeps=9"]) == 2
+    assert "network.sweeps is of the native search, which --alone does without" in capsys.readouterr().err
+    assert run([*line, "--set", "engines.turns=3", "--work-limit", "5M"]) in (0, 5)

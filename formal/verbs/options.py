@@ -13,6 +13,9 @@ from ..plans.report import table_text
 from ..selection.options import OPTIONS, OptionRow, Options, list_options, options_with
 
 _GIVEN: Final = "shardproof.options_of_the_search"
+_NAMES: Final = "shardproof.names_of_options"
+ALONE: Final = ("engines.", "elimination.", "solve.recursion")
+"""How names of options begin that an engine alone, without the native search, looks at."""
 
 
 def print_options(as_json: bool, problem: Path | None) -> int:
@@ -42,7 +45,7 @@ def _settle(ctx: click.Context, param: click.Parameter, words: Sequence[str]) ->
     """Keep the options with what `--set NAME=VALUE` says.  Raises `UsageError` for what is none."""
     pairs = [(name, text) for name, _, text in (word.partition("=") for word in words)]
     try:
-        ctx.meta[_GIVEN] = options_with(OPTIONS, pairs)
+        ctx.meta[_GIVEN], ctx.meta[_NAMES] = options_with(OPTIONS, pairs), [name for name, _ in pairs]
     except ValueError as error:
         raise click.UsageError(f"--set {error}") from None
 
@@ -59,7 +62,12 @@ set_option = click.option(
 )
 
 
-def options_given() -> Options:
-    """The options of the command that runs."""
+def options_given(alone: bool = False) -> Options:
+    """The options of the command that runs.  `alone`: of an engine that decides without the native search; raises
+    `UsageError` for those of that search.
+    """
+    names: list[str] = click.get_current_context().meta[_NAMES]
+    if alone and (idle := [name for name in names if not name.startswith(ALONE)]):
+        raise click.UsageError(f"--set {idle[0]} is of the native search, which --alone does without")
     given: Options = click.get_current_context().meta[_GIVEN]
     return given

@@ -77,6 +77,7 @@ from .search_options import (
 )
 from .submeshes import run_submeshes
 
+SETTLED: Final = "it settles what is kept, and no tensor is left to choose"
 OFFLOADED: Final = "assumption: plan --offload"
 """The source of a link to the host that the command line states."""
 NOT_OF_PARTS: Final = "its formula is not compared in a step of micro-batches, which reads rows of its tensors"
@@ -141,6 +142,8 @@ class PlanOptions:
         machine, shared = with_shared_links(load_machine(self.machine), self.collectives)
         notes.extend(shared)
         if self.offload is not None:
+            if self.recompute not in ("none", "auto", TENSORS):  # of --best, which then leaves single tensors out
+                raise click.UsageError(f"--offload and --recompute {self.recompute} do not go together: {SETTLED}")
             machine = machine.with_host(self.offload, OFFLOADED)
         if self.micro_batch != "1":
             names = sorted({use.name for use in graph.specified})

@@ -120,7 +120,7 @@ def solve_command(
             progress=watch,
             threads=threads,
             known=() if begun is None else (begun,),
-            options=options_given(),
+            options=options_given(alone),
         )
     if answer.solution is None or answer.certificate is None:
         return no_solution(publisher, problem, answer, output, as_json, clock, beside=(problem_file,))

@@ -142,6 +142,8 @@ def wrong_job(job: Job, plan: Plan, pair: Pair) -> str:
         return f"the exported file was made of plan {named[0][:SHOWN]}.., not of {job.identity[:SHOWN]}.."
     if len(pair.ranks) != plan.machine.devices:
         return f"the proof is about {len(pair.ranks)} ranks, the machine has {plan.machine.devices} devices"
+    if pair.mesh is not None:  # its entries are of many ranks each, and say dimensions where others say ranks
+        return "the proof is about ranks of a mesh, and bytes are counted rank by rank"
     trains = bool(plan.graph.state)
     if trains != job.trains:
         return f"the plan is of a {PASSES[trains]}, the job runs a {PASSES[job.trains]}"
