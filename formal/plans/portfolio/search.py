@@ -131,7 +131,9 @@ class Searches:
         return AUTO in (self.request.recompute, self.request.micro_batch)
 
     def search_all(self) -> Best:
-        """All of them: what is soon done or left out first, so that what is not needed there is left to the others."""
+        """All of them: what is soon left out first, then what gains most on large jobs for the least search; programs that
+        rules make come last, and what the others leave is theirs.
+        """
         freedoms = self.freedoms
         if freedoms.stages is not None and freedoms.stages.stages != AUTO:
             require_cut(freedoms.stages)  # what was asked so cannot be left out
@@ -143,15 +145,15 @@ class Searches:
             job = replace(job, space=self.request.space)
         if freedoms.submeshes:
             self._attempt("submeshes", partial(self._on_submeshes, job))
-        if freedoms.programs:
-            part = "rewrites" if freedoms.rewrites else "tensors computed again"
-            self._attempt(part, partial(self._jointly, job))
-            self.coming -= 0 if self.derived else self._of_one
         if freedoms.overlap:
             self._attempt("overlap", partial(self._overlapped, job))
         if freedoms.stages is not None:
             asked = replace(freedoms.stages, tight=self.tight)
             self._attempt("stages", partial(self._pipelined, asked), must=freedoms.stages.stages != AUTO)
+        if freedoms.programs:
+            part = "rewrites" if freedoms.rewrites else "tensors computed again"
+            self._attempt(part, partial(self._jointly, job))
+            self.coming -= 0 if self.derived else self._of_one
         for program, step in self.derived:
             self._attempt_derived(program, step)
         if freedoms.stages is not None and freedoms.submeshes:
@@ -228,7 +230,8 @@ class Searches:
         """Plan together with rewrites, and with what is computed again where every tensor is left open: then of the
         step in which nothing is.  Keep the program that this gave, if it is another one.
         """
-        part, self.joined, step = self._part(), True, self.step
+        self.joined = True
+        part, step = self._part(), self.step
         if self.freedoms.tensors:
             graph, step = program_of(replace(self.request, recompute="none"))
             job = replace(self._program(graph), recompute=TENSORS)
@@ -331,7 +334,7 @@ class Searches:
     def _part(self) -> TimeLimit:
         """An equal part of what is left, for the next of the searches that are still to come."""
         left, coming = self.limit.clock.remaining_s(), self.coming
-        if not self.limit.clock.counts and not self.joined:  # programs that nobody has derived yet may never come
+        if not self.joined:  # programs that nobody has derived yet may never come
             coming -= self._of_one * self.freedoms.programs
         part = None if left == float("inf") else left / max(1, coming)
         self.coming -= 1
