@@ -180,7 +180,7 @@ def export_command(
         return _programs(publisher, plan_file, target, output, as_json)
     if target in ENCODINGS:
         return _problem(publisher.encode(plan_file, target), plan_file, target, output, as_json)
-    found = publisher.open(plan_file)
+    found = publisher.open(plan_file).with_choices()
     if isinstance(found.held, PipelineCertificate):
         if target == ACTIONS:
             return export_actions(found.held, found.identity, output, as_json)

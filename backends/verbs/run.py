@@ -247,7 +247,7 @@ def run_command(
         *(ranks, virtual, inputs, seed, dtype, timeout, trace, output, write_arrays, as_json, pace or 0.0, library)
     )
     with Watch("checking the plan"):
-        found = publisher.open(plan_file)
+        found = publisher.open(plan_file).with_choices()
     _check_ranks(found.held.machine.devices, ranks)
     if not communication:
         check_mpi(virtual, ranks, spread)

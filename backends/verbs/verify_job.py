@@ -85,7 +85,7 @@ def verify_job_command(publisher: Publisher, plan_file: Path, model: str, as_jso
 
 def _plan(publisher: Publisher, path: Path) -> tuple[Plan, str]:
     """A checked plan of which a job is made, and its identity; `InputError` for one with stages or submeshes."""
-    found = publisher.open(path)
+    found = publisher.open(path).with_choices()
     if isinstance(found.held, PipelineCertificate | SubmeshCertificate):
         raise InputError(f"{path}: a job is compared with a plan whose operators all run on all devices")
     return placed_plan(found.held), found.identity

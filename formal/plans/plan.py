@@ -21,6 +21,7 @@ from ...models.cost.limits import Budget, TooLarge, check_sizes
 from ...models.cost.selection import Notify, Planning
 from ...models.layout.placement import Space, space
 from ...models.machine.machine import Machine
+from ...models.problem.claims import Infeasible
 from ...models.program.graph import Graph, SameGraph
 from ...proofs.plan.bundle import Moved, Plan
 from ..selection.answer import Answer
@@ -157,6 +158,17 @@ def bundle(planning: Planning, answer: Answer, engine: Engine = "native") -> Pla
         answer.certificate,
         versions(engine),
     )
+
+
+def infeasible_plan(planned: Planned, engine: Engine = "native") -> Plan | None:
+    """The file of a proof that nothing fits: a plan without choices (`docs/certificate-format/plans.md`); None where
+    that is not proved.
+    """
+    certificate, p = planned.answer.certificate, planned.planning
+    if certificate is None or not isinstance(certificate.claim, Infeasible):
+        return None
+    nothing = Choices((), ())
+    return Plan(p.graph, p.machine, p.space.name, p.problem.limit, nothing, (), certificate, versions(engine))
 
 
 def communication(graph: Graph, machine: Machine, choices: Choices) -> tuple[Moved, ...]:

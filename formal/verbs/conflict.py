@@ -12,7 +12,7 @@ import numpy as np
 from ...models.problem.claims import Infeasible, Verdict
 from ...models.problem.selection_problem import SelectionProblem, Usage
 from ...models.terminal.console import Exit, emit, say
-from ...proofs.publishing.publisher import Publisher
+from ...proofs.publishing.publisher import Published, Publisher
 from ...proofs.selection.file import write_certificate
 from ..plans.time_limit import TimeLimit
 from ..selection.answer import Answer
@@ -29,11 +29,18 @@ def no_solution(
     clock: TimeLimit,
     steps: Sequence[str] = (),
     beside: tuple[Path, ...] = (),
+    data: bytes | None = None,
 ) -> int:
-    """Publish what is known and say it.  `beside`: files that are checked together with what was written."""
+    """Publish what is known and say it.  `beside`: files that are checked together with what was written; `data`: the
+    proof as a file that stands alone, in place of a certificate about `problem`.
+    """
     with clock.phase("check"):
-        data = None if answer.certificate is None else write_certificate(None, answer.certificate)
-        published = None if data is None else publisher.publish(output, data, problem)
+        if data is not None:
+            published: Published | None = publisher.publish(output, data)
+        elif answer.certificate is not None:
+            published = publisher.publish(output, write_certificate(None, answer.certificate), problem)
+        else:
+            published = None
     claim = None if answer.certificate is None else answer.certificate.claim
     infeasible = published is not None and published.verdict is Verdict.PROVED and isinstance(claim, Infeasible)
     status = "infeasible" if infeasible else "unknown"
@@ -59,6 +66,8 @@ def no_solution(
         say(f"{problem.name}: proved infeasible")
         for line in conflict_lines(problem, claim, steps):
             say("  " + line)
+        if output is not None and published is not None and published.path is not None:
+            say(f"wrote the proof: {output} ({published.size} bytes); confirm it: shardproof check {output}")
     else:
         known = (
             "nothing is proved"

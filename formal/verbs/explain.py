@@ -12,6 +12,7 @@ import click
 from ...models.cost.selection import Planning
 from ...models.files.output import write_file
 from ...models.machine.difference import builtin_notice
+from ...models.problem.claims import Infeasible
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import (
     SECONDS,
@@ -35,7 +36,7 @@ from ..explain.elsewhere import all_programs
 from ..explain.error_bounds import error_bound_lines, error_bounds_json
 from ..explain.explain import DEFAULT_ERRORS, explain, render_explanation
 from ..explain.parallel_graph import picture, priced_graph, render_parallel
-from ..explain.request import problem_of
+from ..explain.request import built, problem_of
 from ..explain.sensitivity import sensitivity
 from ..explain.sensitivity_text import render_sensitivity
 from ..explain.stored_state import render_stored_state, stored_state
@@ -44,6 +45,7 @@ from ..plans.strategy import parse_config
 from ..report.explained import among_json, among_lines, explain_parts
 from ..rewriting.joint.gains import gains, lines
 from .combinations import EXPLAIN, SENSITIVITY
+from .conflict import conflict, conflict_lines
 from .search_options import limit_options, reading
 
 GAINS_S = 20.0
@@ -112,6 +114,8 @@ def explain_command(
     plan, identity = opened.held, opened.identity
     if not isinstance(plan, Plan):
         return _parts(opened, svg, as_json)
+    if opened.published.cost is None:
+        return _nothing_fits(opened, plan, as_json)
     notice = builtin_notice(plan.machine)
     about: dict[str, object] = {
         "identity": identity,
@@ -190,6 +194,19 @@ def _stored_state(planning: Planning, x: tuple[int, ...], file: Path) -> _Said:
     return {"stored_state": [s.to_json() for s in kept]}, render_stored_state(kept)
 
 
+def _nothing_fits(opened: Opened, plan: Plan, as_json: bool) -> int:
+    """Say which steps need more than there is, of a file whose claim is about a limit that nothing fits."""
+    claim, problem = plan.certificate.claim, (opened.planning or built(plan)).problem
+    if not isinstance(claim, Infeasible):
+        opened.with_choices()
+    elif as_json:
+        emit({"identity": opened.identity, "status": "infeasible", "conflict": conflict(problem, claim)})
+    else:
+        steps = [op.name for op in plan.graph.operators]
+        say(f"{problem.name}: proved infeasible", *("  " + line for line in conflict_lines(problem, claim, steps)))
+    return Exit.DONE
+
+
 def _parts(opened: Opened, svg: Path | None, as_json: bool) -> int:
     """Say what stages, streams or branches do, and draw the schedule."""
     with Watch("explaining"):
@@ -226,7 +243,7 @@ def sensitivity_command(
 ) -> int:
     """Show how far each machine constant may move before PLAN stops being proved optimal."""
     clock = reading(time_limit, work_limit)
-    opened = publisher.open(plan_file)
+    opened = publisher.open(plan_file).with_choices()
     plan, identity = opened.held, opened.identity
     if not isinstance(plan, Plan):
         raise InputError(

@@ -48,6 +48,7 @@ from ..plans.frameworks import pipelined_settings, settings_of_step
 from ..plans.given import render_given
 from ..plans.micro import render_counts
 from ..plans.pipelines.request import MOST_CHUNKS, PipelineRequest, pipeline_request
+from ..plans.plan import infeasible_plan
 from ..plans.portfolio.freedoms import Freedoms, everything
 from ..plans.portfolio.words import FREEDOM_WORDS
 from ..plans.recompute import render_attempts
@@ -330,7 +331,10 @@ def plan_placements(
         if not options.as_json:
             say(*render_attempts(found.attempts, problem), *render_counts(found.counts, problem))
         steps = [op.name for op in found.graph.operators]
-        return no_solution(publisher, problem, answer, None, options.as_json, clock, steps)
+        proof = infeasible_plan(found.planned)
+        data = None if proof is None else write_plan(None, proof)
+        out = None if data is None else options.output
+        return no_solution(publisher, problem, answer, out, options.as_json, clock, steps, data=data)
     whole = with_error_bounds(found.planned, clock)
     with Watch("checking") as watch, clock.phase("check"):
         published = publisher.publish(options.output, write_plan(None, whole), notify=watch.count)

@@ -11,7 +11,7 @@ import click
 from ...models.files.output import write_file
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import force_option, json_option, output_option, refuse_combinations
-from ...models.text import InputError, bytes_text
+from ...models.text import bytes_text
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Opened, Publisher
 from ..explain.compare import compare, render_comparison
@@ -47,7 +47,7 @@ def report_command(
     """Write PLAN as one page to look at: placements, memory, communication, prices of alternatives, certificate."""
     clock = reading(time_limit, work_limit)
     with Watch("reading"):
-        found = publisher.open(plan_file)
+        found = publisher.open(plan_file).with_choices()
         if isinstance(found.held, Plan):
             page = plan_page(_shown(found, found.held, clock)).encode()
         else:
@@ -84,7 +84,7 @@ def diff_command(
     """
     clock = reading(time_limit, work_limit)
     with Watch("reading"):
-        one, other = publisher.open(first), publisher.open(second)
+        one, other = publisher.open(first).with_choices(), publisher.open(second).with_choices()
         if not (isinstance(one.held, Plan) and isinstance(other.held, Plan)):
             return _apart(one, other, output, as_json)
         again = clock if work_limit is None else clock_of(None, work_limit)
@@ -122,8 +122,6 @@ def _apart(one: Opened, other: Opened, output: Path | None, as_json: bool) -> in
 
 def _shown(found: Opened, plan: Plan, clock: Clock, whole: bool = True) -> PageSubject:
     """A checked plan, rebuilt and explained; `whole`: with remarks."""
-    if not plan.choices.operators:
-        raise InputError(f"{found.place} has no choices: nothing was found that fits its memory limit")
     planning, x = problem_of(found, plan)
     explained = explain(planning, x, plan.certificate, clock=clock)
     said = remarks(planning, x, clock=clock) if whole else ()

@@ -65,6 +65,10 @@ class Among:
         return {"parts": self.parts, "step_s": step, "lower_bound_s": float(self.bound), "taken": self.taken}
 
 
+NOTHING_FITS: Final = "it is about a memory limit that no plan was found to fit; 'shardproof explain' shows the steps"
+"""Of a file without choices."""
+
+
 @dataclass(frozen=True)
 class Published:
     """What the checker said of the bytes.  `path` is None if nothing was written; `identity` names the content.
@@ -158,10 +162,14 @@ class Opened:
         """Of a step: what it costs, and what no plan that the claim is about goes below (0: nothing was proved).
         Raises `InputError` for a file that says that nothing fits.
         """
-        cost, bound = self.published.cost, self.published.lower_bound
-        if cost is None:
-            raise InputError(f"{self.place} has no choices: nothing was found that fits its memory limit")
-        return Fraction(cost, self.scale), Fraction(max(0, bound or 0), self.scale)
+        cost, bound = self.with_choices().published.cost, self.published.lower_bound
+        return Fraction(cost or 0, self.scale), Fraction(max(0, bound or 0), self.scale)
+
+    def with_choices(self) -> Opened:
+        """Itself.  Raises `InputError` for a file that says that nothing fits."""
+        if self.published.cost is None:
+            raise InputError(f"{self.place} has no choices: {NOTHING_FITS}")
+        return self
 
 
 @dataclass(frozen=True)

@@ -131,8 +131,8 @@ class Searches:
         return AUTO in (self.request.recompute, self.request.micro_batch)
 
     def search_all(self) -> Best:
-        """All of them: what is soon left out first, then what gains most on large jobs for the least search; programs that
-        rules make come last, and what the others leave is theirs.
+        """All of them: what is soon left out first, then what gains most on large jobs for the least search; programs
+        that rules make come last, and what the others leave is theirs.
         """
         freedoms = self.freedoms
         if freedoms.stages is not None and freedoms.stages.stages != AUTO:
