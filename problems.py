@@ -172,7 +172,7 @@ def solve(
     from shardproof.api import _counting
     from shardproof.formal.plans.time_limit import check_seconds
     from shardproof.formal.selection.engines.consult import EngineRefused
-    from shardproof.formal.selection.engines.encodings.files import read_answer, require_solution
+    from shardproof.formal.selection.engines.encodings.answers import read_answer, require_solution
     from shardproof.formal.selection.solve import Engine, solve
     from shardproof.formal.verbs.combinations import SOLVE
     from shardproof.formal.verbs.results import asked_json

@@ -17,9 +17,10 @@ from random_problems import graphs_of_all_kinds
 import shardproof
 from shardproof import load
 from shardproof.__main__ import run
-from shardproof.formal.selection.engines.encodings.files import encode_problem, read_answer
+from shardproof.formal.selection.engines.encodings.answers import read_answer
+from shardproof.formal.selection.engines.encodings.files import encode_problem
 from shardproof.models.problem.pseudo_boolean import from_opb
-from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Usage, Vertex
+from shardproof.models.problem.selection_problem import Edge, ProblemError, SelectionProblem, Usage, Vertex
 from shardproof.models.problem.wcsp import from_wcsp
 from shardproof.models.text import InputError
 from shardproof.proofs.publishing.publisher import ENCODINGS, Encoded
@@ -189,6 +190,92 @@ def test_our_own_readers_read_what_is_written() -> None:
         again, _ = brute_force(from_wcsp(written.text.encode()))
         assert again is not None and again + written.shift == optimum << written.problem.fine_bits, seed
         assert from_opb(encode_problem(problem, "opb").text.encode()).vertices
+
+
+def test_rows_are_read_back_from_what_is_written() -> None:
+    """`knapsackp` of our own wcsp files."""
+    bound = 0
+    for seed in range(60):
+        problem = graphs_of_all_kinds(seed, rows=True, largest=5, labels=3)
+        optimum, _ = brute_force(problem)
+        if optimum is None:
+            continue
+        written = encode_problem(problem, "wcsp")
+        again, _ = brute_force(from_wcsp(written.text.encode()))
+        assert again is not None and again + written.shift == optimum << written.problem.fine_bits, seed
+        bound += "knapsackp" in written.text
+    assert bound > 10
+
+
+@pytest.mark.skipif(not HAS_TOULBAR2, reason="pytoulbar2 is not installed")
+def test_weights_of_any_sign_mean_what_toulbar2_says(tmp_path: Path) -> None:
+    """Random `knapsack` and `knapsackp` functions, values without a weight and several rows among them."""
+    kinds = {True: 0, False: 0}
+    for seed in range(25):
+        text = random_knapsacks(seed)
+        ours, _ = brute_force(from_wcsp(text.encode()))
+        theirs, _ = toulbar2(Encoded(two(), text), tmp_path / "p.wcsp")
+        assert ours == theirs, (seed, text)
+        kinds[ours is None] += 1
+    assert kinds[False] > 8, kinds
+
+
+def random_knapsacks(seed: int) -> str:
+    """A network of four variables with costs of single values and two or three rows."""
+    draw = np.random.default_rng(seed)
+    sizes = [int(n) for n in draw.integers(2, 4, 4)]
+    functions = []
+    for v, size in enumerate(sizes):
+        costs = draw.integers(0, 9, size)
+        functions.append(f"1 {v} 0 {size}\n" + "".join(f"{a} {c}\n" for a, c in enumerate(costs)))
+    for _ in range(int(draw.integers(2, 4))):
+        scope = sorted(int(v) for v in draw.choice(4, int(draw.integers(2, 5)), replace=False))
+        words, least = [], 0
+        for v in scope:
+            values = sorted(int(a) for a in draw.choice(sizes[v], int(draw.integers(1, sizes[v] + 1)), replace=False))
+            weights = [int(w) for w in draw.integers(-3, 6, len(values))]
+            words.append(f"{len(values)} " + " ".join(f"{a} {w}" for a, w in zip(values, weights, strict=True)))
+            least += max(weights)
+        functions.append(
+            f"{len(scope)} {' '.join(map(str, scope))} -1 knapsackp {max(least - 2, 1)} {' '.join(words)}\n"
+        )
+    two_valued = [v for v, size in enumerate(sizes) if size == 2]
+    if len(two_valued) > 1:
+        weights = " ".join(str(int(w)) for w in draw.integers(1, 5, len(two_valued)))
+        functions.append(f"{len(two_valued)} {' '.join(map(str, two_valued))} -1 knapsack 2 {weights}\n")
+    head = f"random {len(sizes)} {max(sizes)} {len(functions)} 1000\n{' '.join(map(str, sizes))}\n"
+    return head + "".join(functions)
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        ("2 0 1 -1 knapsackp 1 1 0 3", "ends"),
+        ("2 0 1 -1 knapsackp 1 1 2 3 0", "a value"),
+        ("2 0 1 -1 knapsackp 1 2 0 3 0 4 0", "has a weight already"),
+        ("2 0 1 -1 knapsackp 1 3 0 3 1 4 2 5 0", "the number of values"),
+        (f"2 0 1 -1 knapsackp 1 1 0 {1 << 58} 0", "2\\*\\*57"),
+        ("2 0 2 -1 knapsack 1 3 3", "wants two"),
+    ],
+)
+def test_wrong_knapsacks_are_named(function: str, told: str) -> None:
+    with pytest.raises(ProblemError, match=told):
+        from_wcsp(f"wrong 3 2 1 10\n2 2 1\n{function}\n".encode())
+
+
+def test_answers_to_the_users_own_file_are_read() -> None:
+    program = from_opb(b"min: +3 x1 +2 x2 +4 x3 -1 x4 ;\n+1 x1 +1 x2 +1 x3 >= 1 ;\n+2 x1 +3 x3 +1 x4 >= 2 ;\n")
+    assert len(program.vertices) == 5, "one more, which uses the rest of the limit"
+    for text in ("v x1 -x2 -x3 x4", "s OPTIMUM FOUND\nv x1 -x2\nv -x3 x4", "1 0 0 1", "[1, 0, 0, 1]"):
+        assert read_answer(text, program) == (1, 0, 0, 1, 0)
+    with pytest.raises(InputError, match="1 variables have no value, x4 is the first"):
+        read_answer("v x1 -x2 -x3", program)
+    with pytest.raises(InputError, match="do not fit the limit"):
+        read_answer("v -x1 -x2 -x3 x4", program)
+    network = from_wcsp(b"t 3 2 1 100\n2 2 2\n3 0 1 2 5 2\n1 1 1 0\n0 0 0 3\n")
+    assert read_answer("1 1 1", network) == (1, 1, 1, 7)
+    with pytest.raises(InputError, match="2 choices for 4 vertices"):
+        read_answer("1 1", network)
 
 
 def two() -> SelectionProblem:

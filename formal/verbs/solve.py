@@ -30,7 +30,7 @@ from ...proofs.selection.file import write_certificate
 from ...proofs.selection.load import load_problem
 from ..plans.report import amount
 from ..plans.time_limit import check_seconds
-from ..selection.engines.encodings.files import read_answer
+from ..selection.engines.encodings.answers import read_answer
 from ..selection.solve import Engine, solve
 from .combinations import SOLVE
 from .conflict import no_solution

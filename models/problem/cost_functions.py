@@ -8,20 +8,33 @@
                        variable of the scope forbids all values but the tuple's.  This is the hidden-variable encoding:
                        every x of the network has exactly one extension of finite cost, of the same cost, or none
 
+Linear constraints are rows at steps of their own (`limited`).  All rows of a selection problem share one limit, the
+largest, so that a last vertex with one choice uses what the smaller ones have less.
+
 The vertices of the variables come first, in their order, so that a solution begins with the values of the variables.
 Source: Larrosa and Dechter, "On the dual representation of non-binary semiring-based CSPs", 2000.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Final
 
 import numpy as np
 
-from .selection_problem import FINITE_LIMIT, FORBIDDEN, Edge, Ints, ProblemError, SelectionProblem, Usage, Vertex
+from .selection_problem import (
+    FINITE_LIMIT,
+    FORBIDDEN,
+    USAGE_LIMIT,
+    Edge,
+    Ints,
+    ProblemError,
+    SelectionProblem,
+    Usage,
+    Vertex,
+)
 
 MOST_CELLS: Final = 1 << 22
 """Entries of the table of one function: a file of a few bytes can ask for any number of them."""
@@ -52,6 +65,49 @@ class AtMostOne:
 
     scope: tuple[int, ...]
     values: tuple[Ints, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LimitedRow:
+    """sum_v amounts[v][x_v] <= `most`.  `amounts[v]`: per value of the variable, 0 or more."""
+
+    amounts: Mapping[int, Ints]
+    most: int
+
+
+@dataclass(frozen=True, eq=False)
+class Limited:
+    """Rows as usages under one limit (None without rows); `more`: the vertex that uses what a row has less, if any."""
+
+    usages: tuple[Usage, ...]
+    more: tuple[Vertex, ...]
+    limit: int | None
+
+
+REST: Final = "rest of the limit"
+"""Name of the vertex that uses what a row has less than the largest."""
+
+
+def limited(rows: Sequence[LimitedRow], variables: int) -> Limited:
+    """The rows of a problem of so many variables.  Raises `ProblemError` for amounts that are too large.
+
+    >>> made = limited([LimitedRow({0: np.array([0, 2])}, 1), LimitedRow({1: np.array([1, 3])}, 3)], 2)
+    >>> made.limit, [(u.vertex, u.start, u.amount.tolist()) for u in made.usages], [v.name for v in made.more]
+    (3, [(0, 0, [0, 2]), (2, 0, [2]), (1, 1, [1, 3])], ['rest of the limit'])
+    """
+    limit = max((row.most for row in rows), default=0)
+    if min((row.most for row in rows), default=0) < 0:  # even the least of its left side is too much
+        limit = max(limit, 0)
+    together = sum(sum(int(a.max()) for a in row.amounts.values()) + limit - min(row.most, limit) for row in rows)
+    if together >= USAGE_LIMIT or limit >= USAGE_LIMIT:
+        raise ProblemError("constraints", "their coefficients sum to 2**62 or more", "divide every one by one number")
+    usages: list[Usage] = []
+    for t, row in enumerate(rows):
+        usages += [Usage(v, t, t + 1, amount) for v, amount in sorted(row.amounts.items())]
+        if limit > row.most:
+            usages.append(Usage(variables, t, t + 1, np.array([limit - row.most], dtype=np.int64)))
+    rest = (Vertex(REST, np.zeros(1, dtype=np.int64)),) if any(u.vertex == variables for u in usages) else ()
+    return Limited(tuple(usages), rest, limit if usages else None)
 
 
 def dense_function(scope: tuple[int, ...], costs: Ints) -> CostFunction:

@@ -25,11 +25,8 @@ from typing import Final
 
 import numpy as np
 
-from .cost_functions import CostFunction, dense_function, network_problem
-from .selection_problem import FINITE_LIMIT, FORBIDDEN, USAGE_LIMIT, ProblemError, SelectionProblem, Usage, Vertex
-
-REST: Final = "rest of the limit"
-"""Name of the vertex that uses what a row has less than the largest."""
+from .cost_functions import CostFunction, LimitedRow, dense_function, limited, network_problem
+from .selection_problem import FINITE_LIMIT, FORBIDDEN, ProblemError, SelectionProblem
 
 MOST_TERMS: Final = 1 << 24
 """Terms of a program: some 2 GiB of Python objects."""
@@ -158,30 +155,22 @@ def _problem(names: list[str], costs: Terms, constant: int, rows: list[Row]) -> 
             wide.append(Row(live, row.most - sum(min(a, 0) for a in live.values())))
         else:
             functions.append(_small(live, row.most))
-    limit = max((row.most for row in wide), default=0)
-    lowest = min((row.most for row in wide), default=0)
-    if limit < 0 or lowest < 0:  # even the least of its left side is too much
-        limit = max(limit, 0)
-    together = sum(sum(map(abs, row.terms.values())) + limit - min(row.most, limit) for row in wide)
-    if together >= USAGE_LIMIT or limit >= USAGE_LIMIT:
-        raise ProblemError("constraints", "their coefficients sum to 2**62 or more", "divide every one by one number")
-    usages: list[Usage] = []
-    for t, row in enumerate(wide):
-        for v, a in sorted(row.terms.items()):
-            usages.append(Usage(v, t, t + 1, np.array([max(-a, 0), max(a, 0)], dtype=np.int64)))
-        if limit > row.most:
-            usages.append(Usage(len(names), t, t + 1, np.array([limit - row.most], dtype=np.int64)))
-    rest = (Vertex(REST, np.zeros(1, dtype=np.int64)),) if any(u.vertex == len(names) for u in usages) else ()
+    found = limited([_limited_row(row) for row in wide], len(names))
     return network_problem(
         "opb",
         [2] * len(names),
         functions,
         constant=constant,
         names=names,
-        usages=tuple(usages),
-        more=rest,
-        limit=limit if usages else None,
+        usages=found.usages,
+        more=found.more,
+        limit=found.limit,
     )
+
+
+def _limited_row(row: Row) -> LimitedRow:
+    amounts = {v: np.array([max(-a, 0), max(a, 0)], dtype=np.int64) for v, a in row.terms.items()}
+    return LimitedRow(amounts, row.most)
 
 
 def _small(terms: Terms, most: int) -> CostFunction:

@@ -11,6 +11,7 @@ of them is used again by `-k` in place of the number of tuples.  A default of -1
     >= > <= < = (two variables, constant, delta)      disj (two variables, two constants, penalty)
     salldiff dec|decbi cost, salldiff var cost        (the latter where the cost is forbidden)
     clique 1 ..                                       at most one variable takes a value of its list
+    knapsack, knapsackp                               sum of weights of the values >= a capacity, a row at a step
 
 Other functions in words are refused by name.  The upper bound says nothing about sums: a solution that costs as much
 is not told apart, which is an assumption of the problem.
@@ -25,7 +26,16 @@ from typing import Final
 
 import numpy as np
 
-from .cost_functions import MOST_VALUES, AtMostOne, CostFunction, Room, dense_function, network_problem
+from .cost_functions import (
+    MOST_VALUES,
+    AtMostOne,
+    CostFunction,
+    LimitedRow,
+    Room,
+    dense_function,
+    limited,
+    network_problem,
+)
 from .selection_problem import FINITE_LIMIT, FORBIDDEN, Ints, SelectionProblem
 from .words import Words
 
@@ -57,6 +67,7 @@ class _Reader:
         self.top = words.integer("the upper bound", 1)
         self.domains = [words.integer("the size of a domain", 1, MOST_VALUES) for _ in range(n)]
         self.functions: list[CostFunction | AtMostOne] = []
+        self.rows: list[LimitedRow] = []
         self.shared: list[_Table] = []
         self.room = Room()
         self.constant = 0
@@ -68,11 +79,15 @@ class _Reader:
         if words.remaining():
             words.word("nothing")
             raise words.fail(f"follows the last of the {self.count} functions that the first line announces")
+        found = limited(self.rows, len(self.domains))
         return network_problem(
             self.name,
             self.domains,
             self.functions,
             constant=self.constant,
+            usages=found.usages,
+            more=found.more,
+            limit=found.limit,
             assumptions=(UPPER_BOUND.format(self.top),),
         )
 
@@ -165,11 +180,40 @@ class _Reader:
                 self._all_different(scope)
             case "clique":
                 self._at_most_one(scope)
+            case "knapsack":  # weights of value 1 of variables of two values
+                self._at_least(scope, words.integer("the capacity"), lambda v: {1: words.integer("a weight")})
+            case "knapsackp":
+                self._at_least(scope, words.integer("the capacity"), self._weights)
             case _:
                 raise words.fail(
                     f"the function {word[:40]!r} is not supported",
                     hint="list its tuples, or write it as functions of few variables",
                 )
+
+    def _weights(self, v: int) -> dict[int, int]:
+        words, found = self.words, dict[int, int]()
+        for _ in range(words.integer("the number of values", 0, self.domains[v])):
+            value = words.integer("a value", 0, self.domains[v] - 1)
+            if value in found:
+                raise words.fail(f"value {value} of x{v} has a weight already")
+            found[value] = words.integer("a weight")
+        return found
+
+    def _at_least(self, scope: tuple[int, ...], capacity: int, read: Callable[[int], dict[int, int]]) -> None:
+        """sum of weights >= capacity, as sum of (largest - weight) <= sum of largest - capacity."""
+        amounts, most = dict[int, Ints](), -capacity
+        for v in scope:
+            weights = [0] * self.domains[v]
+            for value, weight in read(v).items():
+                if value >= len(weights):
+                    raise self.words.fail(f"x{v} has one value, a knapsack wants two", hint="write it as knapsackp")
+                if abs(weight) >= FINITE_LIMIT:
+                    raise self.words.fail("a weight is 2**57 or more", hint="divide every one by one number")
+                weights[value] = weight
+            largest = max(weights)
+            most += largest
+            amounts[v] = np.array([largest - w for w in weights], dtype=np.int64)
+        self.rows.append(LimitedRow(amounts, most))
 
     def _pair(self, scope: tuple[int, ...], word: str, cost: Callable[[Ints, Ints], Ints]) -> None:
         if len(scope) != 2:

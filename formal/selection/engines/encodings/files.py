@@ -1,4 +1,4 @@
-"""Selection as a file for a solver of somebody else's, in exact integers, and what that solver answers.
+"""Selection as a file for a solver of somebody else's, in exact integers (`answers`: what it says).
 
     json      our own, which `solve` reads
     lp, mps   the integer linear program of `ilp.py`: x_v_a in {0,1} (vertex v takes choice a), 0 <= y_e_r_c <= 1
@@ -32,8 +32,7 @@ from typing import Final
 
 import numpy as np
 
-from .....models.files.json_text import JsonError, parse_json
-from .....models.problem.selection_problem import FORBIDDEN, SelectionProblem
+from .....models.problem.selection_problem import SelectionProblem
 from .....models.text import InputError
 from .....proofs.publishing.publisher import ENCODINGS, Encoded
 from .....proofs.selection.problem_file import problem_json
@@ -357,72 +356,3 @@ def _knapsack(amounts: dict[int, list[int]], left: int) -> str:
     """sum of amounts <= left, said as the sum of their negatives >= -left."""
     words = [f"{len(values)} {' '.join(f'{a} {-n}' for a, n in enumerate(values))}" for values in amounts.values()]
     return f"{len(amounts)} {' '.join(map(str, amounts))} -1 knapsackp {-left} {' '.join(words)}\n"
-
-
-# ---------------------------------------------------------------------------------- what a solver answers
-
-_NAMED: Final = re.compile(r"\bx_?(\d+)_(\d+)\b\s*(?:\(\s*\)\s*Bool)?\s*=?\s*(true|false|[-+]?\d[\d.eE+-]*)", re.ASCII)
-_LITERAL: Final = re.compile(r"([-~]?)x(\d+)", re.ASCII)
-
-
-def read_answer(text: str, problem: SelectionProblem) -> tuple[int, ...]:
-    """The choices that a file holds: a list of numbers (JSON, ours from `solve --json`, or toulbar2's), names with
-    values (`x_3_1 1` of a linear program, z3's model), or literals (lines `v x1 -x2 ..` of a pseudo-Boolean solver).
-    Raises `InputError` naming the vertex that has no choice, or several.
-    """
-    listed = _listed(text)
-    if listed is not None:
-        return require_solution(listed, problem)
-    literals = [line[1:] for line in text.splitlines() if line.startswith("v ")]
-    choices, _ = allowed_costs(problem)
-    taken: dict[int, set[int]] = {}
-    if literals:
-        places = [(v, a) for v, costs in enumerate(choices) for a in costs]
-        for sign, number in _LITERAL.findall(" ".join(literals)):
-            if not sign and 1 <= int(number) <= len(places):
-                v, a = places[int(number) - 1]
-                taken.setdefault(v, set()).add(a)
-    else:
-        for v, a, value in _NAMED.findall(text):
-            if value == "true" or (value != "false" and float(value) > 0.5):
-                taken.setdefault(int(v), set()).add(int(a))
-    if not taken:
-        raise InputError("no choices are in it: a list of numbers, names with values or lines 'v x1 -x2 ..' are read")
-    for v in range(len(problem.vertices)):
-        if len(taken.get(v, ())) != 1:
-            raise InputError(f"vertex {v} {problem.vertices[v].name!r} takes {len(taken.get(v, ()))} choices, not one")
-    return require_solution([min(taken[v]) for v in range(len(problem.vertices))], problem)
-
-
-def _listed(text: str) -> list[int] | None:
-    words = text.split()
-    if words and all(re.fullmatch(r"\d{1,9}", w, re.ASCII) for w in words):
-        return [int(w) for w in words]
-    if not words or words[0][0] not in "[{":
-        return None
-    try:
-        data = parse_json(text)
-    except JsonError as error:
-        raise InputError(str(error)) from None
-    if isinstance(data, dict):
-        data = data.get("solution")
-    if isinstance(data, list) and all(isinstance(a, int) and not isinstance(a, bool) for a in data):
-        return [a for a in data if isinstance(a, int)]
-    raise InputError("it is no list of numbers, and has none as 'solution'")
-
-
-def require_solution(choices: Sequence[int], problem: SelectionProblem) -> tuple[int, ...]:
-    """The choices, one for every vertex.  Raises `InputError` for what is no solution, naming the vertex."""
-    if len(choices) != len(problem.vertices):
-        raise InputError(f"{len(choices)} choices for {len(problem.vertices)} vertices")
-    for v, a in enumerate(choices):
-        if not 0 <= a < problem.domain_size(v):
-            raise InputError(
-                f"vertex {v} {problem.vertices[v].name!r} has no choice {a}: they are 0 to {problem.domain_size(v) - 1}"
-            )
-    x = tuple(choices)
-    if problem.cost_of(x) >= FORBIDDEN:
-        raise InputError("these choices are forbidden: a choice or a pair of them is not allowed")
-    if not problem.is_feasible(x):
-        raise InputError("these choices do not fit the limit")
-    return x
