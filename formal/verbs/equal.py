@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from ...models.layout.placement import space
 from ...models.problem.claims import Verdict
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import (
@@ -118,7 +119,7 @@ def equal_command(publisher: Publisher, given: EqualOptions) -> int:
         return _different(found, question, given.as_json)
     received = None if tie is None else tie.traffic(question.pair())
     if tie is not None and received is not None and received.beyond > tie.excess:
-        return _receives_more(received, question, given.as_json)
+        return _receives_more(received, question, tie, given.as_json)
     with Watch("proving"):
         _, published = prove_tied(question, tie, lambda data: publisher.publish(given.output, data))
     proved = published.verdict is Verdict.PROVED and not question.doubt
@@ -207,7 +208,7 @@ def _document(question: Question, published: Published, proved: bool) -> dict[st
     }
 
 
-def _receives_more(received: Received, question: Question, as_json: bool) -> int:
+def _receives_more(received: Received, question: Question, tie: Tie, as_json: bool) -> int:
     reason = f"{received.words}: {received.beyond:,} more than priced"
     if as_json:
         emit(
@@ -220,11 +221,8 @@ def _receives_more(received: Received, question: Question, as_json: bool) -> int
             }
         )
         return Exit.REFUTED
-    say(
-        f"bytes: {reason}",
-        f"`verify-job` says where; `plan --vocabulary dtensor` plans what DTensor can say; --excess {received.beyond}"
-        " allows it",
-    )
+    spoken = "" if space(tie.plan.space).vocabulary else "; `plan --vocabulary dtensor` plans what DTensor can say"
+    say(f"bytes: {reason}", f"`verify-job` says where; --excess {received.beyond} allows it{spoken}")
     return Exit.REFUTED
 
 

@@ -332,9 +332,9 @@ def plan_placements(
             say(*render_attempts(found.attempts, problem), *render_counts(found.counts, problem))
         steps = [op.name for op in found.graph.operators]
         proof = infeasible_plan(found.planned)
-        data = None if proof is None else write_plan(None, proof)
-        out = None if data is None else options.output
-        return no_solution(publisher, problem, answer, out, options.as_json, clock, steps, data=data)
+        alone = None if proof is None else write_plan(None, proof)
+        out = None if alone is None else options.output
+        return no_solution(publisher, problem, answer, out, options.as_json, clock, steps, data=alone)
     whole = with_error_bounds(found.planned, clock)
     with Watch("checking") as watch, clock.phase("check"):
         published = publisher.publish(options.output, write_plan(None, whole), notify=watch.count)

@@ -116,5 +116,8 @@ def _sentence(published: Published, scale: int, several: bool) -> str:
     if published.lower_bound is None:
         return f"step {step}; the checker says {published.verdict.value}: {published.reason}"
     gap = 1 - published.lower_bound / published.cost if published.cost else 0.0
-    over = "over what these plans are chosen from, none of their parts taken together" if several else "over its space"
-    return f"step {step}; {over} between {seconds_text(published.lower_bound, scale)} and {step} (gap {gap:.2%})"
+    bound = seconds_text(published.lower_bound, scale)
+    if not several:
+        return f"step {step}; over its space between {bound} and {step} (gap {gap:.2%})"
+    beyond = "plans that need several of them at once are not bounded"
+    return f"step {step}; no plan of these searches takes less than {bound} (gap {gap:.2%}); {beyond}"

@@ -130,9 +130,13 @@ def micro_batches(flags: Flags, devices: int, batch: int, said: int | None) -> i
         raise InputError(f"{flags.source}: a global batch of {flags.global_batch}, the model has {batch}; give --batch")
     copies = flags.copies(devices)
     if flags.passing and flags.passing * copies != batch:
+        whole = flags.passing * copies
         raise InputError(
             f"{flags.source}: {copies} copies of {flags.passing} samples go through the stages at once, the model has "
-            f"{batch}: steps of several such rounds are no plans of ours; give --batch {flags.passing * copies}"
+            f"{batch}: steps of several such rounds are no plans of ours; give --batch {whole}"
+            if flags.pp > 1 or flags.global_batch
+            else f"{flags.source}: {copies} copies of {flags.passing} samples are a step of {whole}, the model has "
+            f"{batch}; give --batch {whole}, or say the global batch in the settings"
         )
     steps = said if said is not None else flags.steps or None
     if flags.steps and steps != flags.steps:

@@ -16,9 +16,9 @@ MAX_DEGREE: Final = 1 << 20
 @dataclass(frozen=True)
 class Flags:
     """Degrees (1: not split), batches and copies (0: not said); `zero` as in the module's table; `source`: the
-    framework.  `passing`: samples of a copy that go through the stages before these run empty; `steps`: micro-batches
-    of a step (gradient accumulation); `width_open`: what tensor parallelism leaves whole is split along its width in
-    some way that is not said, and stays open; `devices`: how many processes are started.
+    framework.  `passing`: samples of a copy that go through the stages before these run empty, or that are its part of
+    a step; `steps`: micro-batches of a step (gradient accumulation); `width_open`: what tensor parallelism leaves whole
+    is split along its width in some way that is not said, and stays open; `devices`: how many processes are started.
     """
 
     source: str

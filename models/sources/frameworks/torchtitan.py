@@ -118,7 +118,7 @@ def _settings(found: list[tuple[str, Value]]) -> Settings:
         micro_batch=local if pp == 1 else micro,
         global_batch=batch,
         dp=0 if shards == -1 else shards * copies,
-        passing=local if pp > 1 else 0,
+        passing=local if pp > 1 or not batch else 0,
     )
     family, sizes = _model(said)
     return Settings(
