@@ -25,6 +25,10 @@ attack.
 """
 
 
+NO_ROOM: Final = "its check needs more memory than this process gets; nothing is said about what it claims"
+"""Where memory ended: what may as well be sound is not called malformed."""
+
+
 class ContainerError(ValueError):
     """A file that is malformed or not ours.  `place` names the part, such as `member 'x.json', field claim.cost`."""
 

@@ -24,7 +24,7 @@ from ...models.joint.problem import JointPlanning, build_joint
 from ...models.layout.placement import space
 from ...models.problem.claims import Optimal, Verdict, WithinGap
 from ...proofs.container.archive import Member
-from ...proofs.container.canonical import ContainerError
+from ...proofs.container.canonical import NO_ROOM, ContainerError
 from ...proofs.joint.file import Jointly
 from ...proofs.plan.bundle import Plan
 from ..budget import Budget
@@ -63,7 +63,9 @@ def check_any_plan(
         raise ContainerError("plan", f"is too large to be checked: {error}") from None
     except ContainerError:
         raise
-    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
+    except MemoryError:
+        raise ContainerError("plan", NO_ROOM) from None
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise ContainerError("plan", f"is malformed: {type(error).__name__}: {str(error)[:300]}") from None
 
 

@@ -33,7 +33,7 @@ from ...models.problem.unit import rounding_bound
 from ...models.program.operators import HOST_COPIES as HOST
 from ...models.schedules.problem import ScheduleProblem
 from ...proofs.container.archive import Member, identity
-from ...proofs.container.canonical import ContainerError
+from ...proofs.container.canonical import NO_ROOM, ContainerError
 from ...proofs.container.effort import OBJECT
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.overlap.file import decode_overlap
@@ -85,7 +85,9 @@ def judge_members(
         certificate = decode_overlap(members)
     except ContainerError:
         raise
-    except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
+    except MemoryError:
+        raise ContainerError("overlap", NO_ROOM) from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ContainerError("overlap", f"is malformed: {type(error).__name__}: {str(error)[:300]}") from None
     return certificate, *_checked(certificate, identity(members), samples, cells, notify, budget)
 

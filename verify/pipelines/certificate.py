@@ -29,7 +29,7 @@ from ...models.problem.unit import rounding_bound
 from ...models.program.graph import Graph
 from ...models.schedules.pipeline import Pipeline
 from ...proofs.container.archive import Member, identity
-from ...proofs.container.canonical import ContainerError
+from ...proofs.container.canonical import NO_ROOM, ContainerError
 from ...proofs.container.effort import OBJECT, PART
 from ...proofs.pipelines.certificate import Interleaved, PipelineCertificate, Stage
 from ...proofs.pipelines.file import decode_pipeline
@@ -100,7 +100,9 @@ def judge_members(
         certificate = decode_pipeline(members)
     except ContainerError:
         raise
-    except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
+    except MemoryError:
+        raise ContainerError("pipeline", NO_ROOM) from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ContainerError("pipeline", f"is malformed: {type(error).__name__}: {str(error)[:300]}") from None
     check = _Check(certificate, identity(members), samples, cells, notify, budget)
     return certificate, check.results(), tuple(check.rounding)

@@ -45,7 +45,7 @@ from ...models.layout.placement import SpaceError, space
 from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
 from ...models.program.graph import Graph
 from ...proofs.container.archive import Member, identity, read_container
-from ...proofs.container.canonical import ContainerError
+from ...proofs.container.canonical import NO_ROOM, ContainerError
 from ...proofs.plan.bundle import Moved, Plan, decode_plan
 from ..budget import Budget
 from ..selection.certificate import check_selection
@@ -166,7 +166,9 @@ def read_checked(source: Path | bytes | Mapping[str, Member]) -> tuple[Plan, str
         return decode_plan(members), identity(members)
     except ContainerError:
         raise
-    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
+    except MemoryError:
+        raise ContainerError("plan", NO_ROOM) from None
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise ContainerError("plan", f"is malformed: {_short(error)}") from None
 
 
@@ -181,7 +183,9 @@ def _build(plan: Plan, notify: Progress | None, budget: Budget) -> Planning:
         raise ContainerError("plan", f"is too large to be checked: {error}") from None
     except ContainerError:
         raise
-    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
+    except MemoryError:
+        raise ContainerError("plan", NO_ROOM) from None
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise ContainerError("plan", f"no selection problem can be built from it: {_short(error)}") from None
 
 

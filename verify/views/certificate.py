@@ -29,7 +29,7 @@ from ...models.layout.submesh import Submesh
 from ...models.problem.claims import Optimal, Verdict, WithinGap
 from ...models.problem.unit import rounding_bound
 from ...proofs.container.archive import Member, identity
-from ...proofs.container.canonical import ContainerError
+from ...proofs.container.canonical import NO_ROOM, ContainerError
 from ...proofs.views.certificate import SubmeshCertificate
 from ...proofs.views.file import decode_submesh_plan
 from ..budget import Budget
@@ -80,7 +80,9 @@ def judge_members(
         raise
     except TooLarge as error:
         raise ContainerError("views", f"is too large to be checked: {error}") from None
-    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
+    except MemoryError:
+        raise ContainerError("views", NO_ROOM) from None
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise ContainerError("views", f"is malformed: {type(error).__name__}: {str(error)[:300]}") from None
 
 
