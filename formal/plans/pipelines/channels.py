@@ -11,13 +11,16 @@ The chain is the one whose operators take longest when each takes its least: wha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from typing import Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ....models.cost.selection import DecisionKind
+from ....models.cost.selection import DecisionKind, Planning
 from ....models.pipelines.channels import Channels
 from ....models.pipelines.pieces import Chain, Pieces
 from ....models.problem.selection_problem import FORBIDDEN, ProblemError
@@ -83,39 +86,63 @@ def _chain(pieces: Pieces, first: int, end: int, phase: str) -> tuple[str, ...]:
     return tuple(reversed(names))
 
 
+@dataclass(frozen=True, eq=False)
+class Ways:
+    """Edges of a problem by what they move.  `fills[t]`: into the copy of a tensor; `reads[t, op]`: the first that an
+    operator reads it by; `of[t]`: all of a tensor, with the operators at their ends.
+    """
+
+    fills: Mapping[str, int]
+    reads: Mapping[tuple[str, str], int]
+    of: Mapping[str, Sequence[tuple[int, frozenset[str]]]]
+
+
+_KNOWN: Final[WeakKeyDictionary[Planning, Ways]] = WeakKeyDictionary()
+"""Of problems that still are: tables are given back between cases."""
+
+
+def ways_of(planning: Planning) -> Ways:
+    """Those of a problem, made once: every unit asks for them with all weights."""
+    if planning not in _KNOWN:
+        _KNOWN[planning] = _ways(planning)
+    return _KNOWN[planning]
+
+
+def _ways(planning: Planning) -> Ways:
+    fills: dict[str, int] = {}
+    reads: dict[tuple[str, str], int] = {}
+    of: dict[str, list[tuple[int, frozenset[str]]]] = {}
+    for k, route in enumerate(planning.routes):
+        ends = [planning.decisions[v] for v in (route.source, route.target)]
+        named = frozenset(d.name for d in ends if d.kind is DecisionKind.OPERATOR)
+        of.setdefault(route.tensor, []).append((k, named))
+        if ends[1].kind is DecisionKind.COPY:
+            fills[route.tensor] = k
+        else:
+            reads.setdefault((route.tensor, ends[1].name), k)
+    return Ways(fills, reads, of)
+
+
 def chain_of(pieces: Pieces, names: Names) -> Chain:
     """Vertices and edges of these chains."""
     planning, position = pieces.planning, pieces.position
-    fills: dict[str, int] = {}
-    reads: dict[tuple[str, str], int] = {}
-    for k, route in enumerate(planning.routes):
-        target = planning.decisions[route.target]
-        if target.kind is DecisionKind.COPY:
-            fills[route.tensor] = k
-        else:
-            reads.setdefault((route.tensor, target.name), k)
-    edges: set[int] = set()
+    ways, edges = ways_of(planning), set[int]()
     for chain in names:
         for a, b in pairwise(chain):
             tensor = pieces.graph.operators[position[a]].output.tensor
-            edge = reads[tensor, b]
+            edge = ways.reads[tensor, b]
             copied = planning.decisions[planning.routes[edge].source].kind is DecisionKind.COPY
-            edges |= {edge, fills[tensor]} if copied else {edge}
+            edges |= {edge, ways.fills[tensor]} if copied else {edge}
     return Chain(frozenset(planning.operators[name] for chain in names for name in chain), frozenset(edges))
 
 
 def whole_chain(pieces: Pieces, first: int, end: int) -> Chain:
     """The chains of a run of units, with what moves at its cuts on their way."""
-    names, planning = chains(pieces, first, end), pieces.planning
-    inner, edges = chain_of(pieces, names), set[int]()
+    names, of = chains(pieces, first, end), ways_of(pieces.planning).of
+    inner = chain_of(pieces, names)
     ends = {row[0] for row in names if row} | {row[-1] for row in names if row}
-    crossing = set(pieces.crossing(first, end))
-    for k, route in enumerate(planning.routes):
-        decisions = [planning.decisions[v] for v in (route.source, route.target)]
-        named = {d.name for d in decisions if d.kind is DecisionKind.OPERATOR}
-        if route.tensor in crossing and named & ends:
-            edges.add(k)
-    return Chain(inner.vertices, inner.edges | edges)
+    crossing = {k for tensor in pieces.crossing(first, end) for k, named in of.get(tensor, ()) if named & ends}
+    return Chain(inner.vertices, inner.edges | crossing)
 
 
 def weights(pieces: Pieces, micro: int, clock: Clock) -> list[Channels]:
