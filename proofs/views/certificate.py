@@ -18,8 +18,9 @@ from ..selection.certificates import SelectionCertificate
 
 @dataclass(frozen=True, eq=False)
 class SubmeshCertificate:
-    """`least`: about the selection problem with views (docs/certificate-format.md, section 15), which knows no limit.
-    `memory`: bytes that no device holds more than.
+    """`least`: about the selection problem with views (docs/certificate-format.md, section 15).  `memory`: bytes that
+    no device holds more than; `rows`: whether that problem has rows of what lies on the whole machine, under this
+    limit.
     """
 
     graph: Graph
@@ -29,3 +30,4 @@ class SubmeshCertificate:
     choices: Choices
     least: SelectionCertificate
     memory: int | None = None
+    rows: bool = False

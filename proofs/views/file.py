@@ -49,6 +49,7 @@ def encode_submesh_plan(c: SubmeshCertificate) -> dict[str, Member]:
         "operators": _listed(c.choices.operators),
         "copies": _listed(c.choices.copies),
         **({} if c.memory is None else {"memory_limit": c.memory}),
+        **({"rows": True} if c.rows else {}),
     }
     return {
         VIEWS: canonical(head),
@@ -72,9 +73,12 @@ def _listed(items: Placements) -> list[object]:
 def decode_submesh_plan(members: Mapping[str, Member]) -> SubmeshCertificate:
     """Inverse of `encode_submesh_plan`; `ContainerError` names what is wrong."""
     require_kind(members, VIEWS)
-    head = read_json(members, VIEWS).fields(*_FIELDS, optional=("memory_limit",))
+    head = read_json(members, VIEWS).fields(*_FIELDS, optional=("memory_limit", "rows"))
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
+    rows = head.has("rows") and head["rows"].flag()
+    if head.has("rows") and not (rows and head.has("memory_limit")):
+        head["rows"].fail("must be true, of a plan with a memory limit, or missing")
     graph, machine = read_subject(head, members)
     return SubmeshCertificate(
         graph,
@@ -84,6 +88,7 @@ def decode_submesh_plan(members: Mapping[str, Member]) -> SubmeshCertificate:
         Choices(_placements(head["operators"]), _placements(head["copies"])),
         decode_certificate(members, "least"),
         head["memory_limit"].integer(0, 1 << 60) if head.has("memory_limit") else None,
+        rows,
     )
 
 

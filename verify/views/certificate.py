@@ -114,9 +114,10 @@ def _checked(
     wrong = wrong_names(c.graph, c.regions) or wrong_divisions(c.machine, c.regions, budget)
     if wrong:
         return (_refuted(c, wrong),), ()
-    planning = build(c.graph, c.machine, where, None, notify)
+    limit = c.memory if c.rows else None
+    planning = build(c.graph, c.machine, where, limit, notify)
     entries = Entries(planning, budget)
-    wrong = wrong_structure(entries) or wrong_assumptions(planning.problem, c.graph, c.machine, where, None)
+    wrong = wrong_structure(entries) or wrong_assumptions(planning.problem, c.graph, c.machine, where, limit)
     if wrong:
         return (_refuted(c, wrong),), ()
     parts = parts_of(entries, c.regions)

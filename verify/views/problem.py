@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Vertex
+from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Usage, Vertex
 from ...models.views.regions import Region
 from ...proofs.container.canonical import ContainerError
 from ..plan.assumptions import all_assumptions
@@ -24,7 +24,7 @@ from .structure import Parts, shares_links
 
 
 def assumptions(entries: Entries, regions: Sequence[Region], limit: int | None = None) -> tuple[str, ...]:
-    """What a plan with views, that keeps a limit, assumes, sorted.  Its problem knows no limit."""
+    """What a plan with views, that keeps a limit, assumes, sorted."""
     space = entries.planning.space
     found = all_assumptions(entries.graph, entries.machine, space, limit) - {"no-overlap"}
     said = [
@@ -173,9 +173,17 @@ class _Problem:
 
 
 def rebuilt(entries: Entries, regions: Sequence[Region], parts: Parts) -> SelectionProblem:
-    """The problem that a certificate has to be about."""
+    """The problem that a certificate has to be about; with memory rows, of what lies on the whole machine, where that
+    of the plan without views has some.
+    """
     made, base = _Problem(entries, regions, parts), entries.problem
     made.plain()
+    rows = []
+    for row in base.usages:
+        amount = row.amount
+        if row.vertex in parts.place:  # elsewhere uses nothing of the whole machine
+            amount = np.concatenate([amount, np.zeros(1, dtype=np.int64)])
+        rows.append(Usage(row.vertex, row.start, row.end, amount, row.name))
     for r in range(len(regions)):
         made.region(r)
     return SelectionProblem(
@@ -183,8 +191,10 @@ def rebuilt(entries: Entries, regions: Sequence[Region], parts: Parts) -> Select
         tuple(made.vertices),
         tuple(made.tables.values()),
         tuple(made.edges),
+        tuple(rows),
+        base.limit,
         scale=base.scale,
         unit_name=base.unit_name,
         space=base.space,
-        assumptions=assumptions(entries, regions),
+        assumptions=assumptions(entries, regions, base.limit),
     ).check()

@@ -13,6 +13,9 @@ certified as any other.
                whole machine or elsewhere; phase p with a view: in use under its division only, t_p(label) <= theta
                view with outside: the movement between the view and the whole machine
 
+    rows       under a memory limit those of the plan without views; elsewhere uses nothing, so that they are of what
+               lies on the whole machine
+
 so the cost of a solution is the time of everything outside + what crosses + sum over phases of the largest over views.
 Tables are numbered in the order of their first edge, equal ones once.
 """
@@ -37,7 +40,7 @@ from ....models.layout.classes import axis_orders
 from ....models.layout.layout import LayoutSet
 from ....models.layout.placement import Placement
 from ....models.layout.submesh import Submesh
-from ....models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Vertex
+from ....models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Usage, Vertex
 from ....models.text import bytes_text
 from ....models.views.machine import submesh_machine
 from ....models.views.regions import Region, submesh_flags
@@ -314,12 +317,19 @@ def build_submesh_problem(
         tuple(vertices),
         tuple(tables.tables),
         tuple(edges),
+        tuple(_widened(u, vertices[u.vertex]) for u in base.usages),
+        base.limit,
         scale=base.scale,
         unit_name=base.unit_name,
         space=base.space,
         assumptions=submesh_flags(base.assumptions, regions, planning.machine.hierarchy),
     ).check()
     return SubmeshPlanning(planning, regions, problem, own, tuple(phases), tuple(levels), tuple(groups))
+
+
+def _widened(u: Usage, vertex: Vertex) -> Usage:
+    more = vertex.cost.size - u.amount.size
+    return replace(u, amount=np.append(u.amount, np.zeros(more, dtype=np.int64))) if more else u
 
 
 def _base_edges(planning: Planning, owner: dict[int, tuple[int, int]], tables: _Tables) -> Iterator[Edge]:

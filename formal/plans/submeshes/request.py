@@ -45,6 +45,7 @@ def carry_out_on_submeshes(
             threads=request.threads,
             progress=progress,
             notify=notify,
+            memory_limit=request.memory,
         )
     limit.note_check(limit.elapsed_s - begun)  # most of it tables, which the check makes again
     return SubmeshOutcome(graph, step, found, found.certificate(request.memory))

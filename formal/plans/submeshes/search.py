@@ -19,7 +19,7 @@ from ...selection.answer import Answer
 from ...selection.model.clock import Clock, Progress
 from ...selection.solve import solve
 from ..simple import simple_plans
-from .memory import held_bytes
+from .limited import fit_memory, holds
 from .problem import Submeshes, SubmeshPlanning, build_submesh_problem
 from .regions import branches_of, regions_of
 
@@ -27,6 +27,8 @@ REGIONS_SHARE = 0.4
 """Of the time: what branches take on views; divisions beyond are not in the claim."""
 PLAIN_SHARE = 0.3
 """Of the time: the plan without views."""
+FREE_SHARE = 0.6
+"""Of what is left under a memory limit: the search whose bound is claimed, and whose plan may hold too much."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,18 +41,26 @@ class SubmeshAnswer:
 
     def certificate(self, limit: int | None = None) -> SubmeshCertificate | None:
         """What is claimed; None where nothing was found.  Raises `NoAnswer` where it holds more than `limit` bytes on a
-        device: the search looks at time alone.
+        device.
         """
         p = self.planning.planning
         if self.answer.solution is None or self.answer.certificate is None:
             return None
         choices = self.planning.choices(self.answer.solution)
-        if limit is not None and (held := held_bytes(p.graph, p.machine, self.planning.regions, choices)) > limit:
+        if limit is not None and (held := holds(self.planning, self.answer.solution)) > limit:
             raise NoAnswer(
-                f"the fastest plan on submeshes holds {bytes_text(held)} on a device, the limit is {bytes_text(limit)}"
+                f"the fastest plan on submeshes holds {bytes_text(held)} on a device, the limit is "
+                f"{bytes_text(limit)}, and none that fits was found"
             )
         return SubmeshCertificate(
-            p.graph, p.machine, p.space.name, self.planning.regions, choices, self.answer.certificate, limit
+            p.graph,
+            p.machine,
+            p.space.name,
+            self.planning.regions,
+            choices,
+            self.answer.certificate,
+            limit,
+            self.planning.problem.limit is not None,
         )
 
 
@@ -65,14 +75,15 @@ def plan_submeshes(
     progress: Progress | None = None,
     notify: Notify | None = None,
     regions: tuple[Region, ...] | None = None,
+    memory_limit: int | None = None,
 ) -> SubmeshAnswer:
-    """The best plan with views that was found.  `regions`: those to be searched; None: what `regions_of` finds.  Raises
-    `InputError` where there are none.
+    """The best plan with views that was found.  `regions`: those to be searched; None: what `regions_of` finds;
+    `memory_limit`: bytes of a device (`limited`).  Raises `InputError` where there are no regions.
     """
     if any(t.host for t in graph.tensors):
         raise Inapplicable(f"{graph.name} has tensors on hosts, and submeshes none", "leave out --submeshes")
     check_sizes(graph, machine, where)
-    base = build(graph, machine, where, None, notify)
+    base = build(graph, machine, where, memory_limit, notify)
     until = clock.share(REGIONS_SHARE)
     views = Submeshes(base, until)
     try:
@@ -98,9 +109,12 @@ def plan_submeshes(
         brought=known,
     )
     start = [] if plain.solution is None else [whole(planning, plain.solution)]
+    free = clock if memory_limit is None else clock.share(FREE_SHARE)
     answer = solve(
-        planning.problem, clock=clock, gap=gap, progress=progress, threads=threads, known=start, brought=start
+        planning.problem, clock=free, gap=gap, progress=progress, threads=threads, known=start, brought=start
     )
+    if memory_limit is not None and answer.solution is not None and holds(planning, answer.solution) > memory_limit:
+        answer = fit_memory(planning, answer, memory_limit, clock, gap, threads) or answer
     return SubmeshAnswer(planning, answer, plain)
 
 
