@@ -62,12 +62,12 @@ def test_no_plan_that_fits_is_below_the_bound() -> None:
     answer, free = planned(limit).answer, planned(None).planning
     assert answer.lower_bound is not None
     fitting = 0
-    for seed in range(60):
+    for seed in range(25):
         x = drawn(free, seed)
         if holds(free, x) <= limit:
             fitting += 1
             assert free.problem.cost_of(x) >= answer.lower_bound, seed
-    assert fitting > 10
+    assert fitting > 4
 
 
 def drawn(planning: SubmeshPlanning, seed: int) -> tuple[int, ...]:

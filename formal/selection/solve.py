@@ -31,7 +31,7 @@ from .model.factored import build, whole
 from .model.infinity import INFINITY
 from .model.interrupt import interruptible
 from .options import OPTIONS, Limits, Options
-from .primal.incumbent import Incumbent
+from .primal.incumbent import Accepts, Incumbent
 from .tree.branch_and_bound import eliminator, new_run
 from .tree.infeasible import overfull
 from .tree.proof_tree import Assembler
@@ -54,12 +54,13 @@ def solve(
     clock: Clock | None = None,
     brought: Iterable[tuple[int, ...]] = (),
     known: Iterable[tuple[int, ...]] = (),
+    accepts: Accepts | None = None,
 ) -> Answer:
     """Best solution of `problem` with a certificate.
 
     `time_limit_s` counts from now; `clock`: one that runs already, and ends the search when it is over.  `brought`:
     solutions that are known, taken when the time is over and nothing better was found (`fallback`).  `known`: solutions
-    that the search begins with, and is never worse than.
+    that the search begins with, and is never worse than; `accepts`: which solutions are any, beside what the rows say.
     `gap`: stop when (cost - bound) <= gap * |cost|.  `options`: every tuning constant; `limits`: those of the factored
     search, which is then the one that runs.  `engine`: who looks for the solution (`engines/consult.py`); the proof is
     native.  `alone`: the engine decides, and the proof is its own too (`engines/alone.py`).  Raises `EngineRefused` for
@@ -77,9 +78,8 @@ def solve(
     if limits is not None:
         options = replace(options, limits=limits)
     until = (clock or Clock()).at_most(time_limit_s)
-    run = new_run(
-        problem, Incumbent(problem), until, options, gap, progress or Quiet(), threads, forced=limits is not None
-    )
+    first = Incumbent(problem, accepts)
+    run = new_run(problem, first, until, options, gap, progress or Quiet(), threads, forced=limits is not None)
     known = tuple(known)
     if alone:
         if known or limits is not None or (brought := tuple(brought)):

@@ -42,10 +42,12 @@ def plan_with_checkpointing(
     clock: Clock,
     gap: Fraction,
     tight: bool = False,
+    elsewhere: int = 1 << 62,
 ) -> tuple[SearchOutcome, tuple[CandidateOutcome, ...]]:
     """The best candidate, and all that were tried.  `plan`: of the step with these blocks recomputed (a `--recompute`
     text), within a time.  `tight`: the whole machine has no room for the step without recomputation, so that all blocks
-    are tried first: half of the time would go into stages that do not fit either.
+    are tried first: half of the time would go into stages that do not fit either.  `elsewhere`: picoseconds of a plan
+    that another search has found: halves are not tried where neither end can be better.
     """
     n = len(names)
     known: dict[int, SearchOutcome] = {}
@@ -72,6 +74,8 @@ def plan_with_checkpointing(
     if n and (least is None or known[0].lower_bound < least * (1 - gap)):
         most = attempt(n) if not tight else most
         low, high = 0, n
+        if all(k in known and known[k].lower_bound >= elsewhere for k in (0, n)):
+            low = high
         while high - low > 1 and time_enough() and (least is not None or most is not None):
             middle = (low + high) // 2
             step = attempt(middle)

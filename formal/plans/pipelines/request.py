@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import ceil
 from typing import Final
 
 from ....models.layout.placement import Space
@@ -15,6 +16,7 @@ from ....models.machine.machine import Machine
 from ....models.pipelines.division import divide
 from ....models.pipelines.micro import batch_of
 from ....models.pipelines.views import equal_submesh
+from ....models.pipelines.work import PER_SECOND
 from ....models.sources.training import TrainingStep
 from ....models.sources.training.recompute import blocks
 from ....models.text import Inapplicable, InputError
@@ -23,9 +25,10 @@ from ...selection.model.clock import Clock
 from ..plan import default_space
 from ..request import TENSORS, PlanRequest, asked_space, program_of
 from ..time_limit import SAFE, TimeLimit
+from .bounded import NO_STEP
 from .job import Job
 from .recompute import CandidateOutcome, plan_with_checkpointing
-from .search import SearchOutcome, search_pairs
+from .search import Known, SearchOutcome, search_pairs
 
 AUTO: Final = "auto"
 MOST_CHUNKS: Final = 16
@@ -93,7 +96,8 @@ class PipelineRequest:
     `recompute`: such a text, or "auto" for the best number of `blocks` from the first stage on; `stages`: auto, P:M or
     P:M:V; `without`: placements that are forbidden, in order of `FORBIDDEN_WORDS`; `interleave`: chunks that a stage
     may have; `overlap`: reshardings run beside operators inside a phase; `tight`: the whole machine has no room for the
-    step without recomputation.
+    step without recomputation; `known`: seconds of a step that another search has found; `whole`: hash of the program
+    whose step on the whole machine that search is about, so that one stage of it is nothing new.
     """
 
     make: Callable[[str], TrainingStep | None]
@@ -108,6 +112,8 @@ class PipelineRequest:
     interleave: int = 1
     overlap: bool = False
     tight: bool = False
+    known: Fraction | None = None
+    whole: str = ""
 
 
 def require_words(without: Collection[str], known: Collection[str]) -> None:
@@ -177,6 +183,7 @@ def carry_out_pipelined(
     """
     automatic = request.recompute == AUTO
     step, pairs = require_cut(request)
+    steps: list[int] = []  # of other numbers of recomputed blocks
 
     def plan(which: str, within: Clock) -> SearchOutcome:
         made = request.make(which) or step
@@ -184,14 +191,20 @@ def carry_out_pipelined(
         where = request.space or default_space(request.machine)
         job = Job(made.graph, cut, request.machine, where, request.memory, request.without, request.overlap)
         fits = [(p, m) for p, m in pairs if p <= cut.units] or pairs  # what has too few units is refused there
+        if request.stages == AUTO and request.whole and made.graph.sha256() == request.whole:
+            fits = [(p, m) for p, m in fits if p > 1] or fits
         more = triples_of(request, fits, cut.units)
-        return search_pairs(job, fits, within, request.gap, tell or (lambda words: None), more, hold, insist)
+        known = Known(min([elsewhere, *steps]), not steps)
+        found = search_pairs(job, fits, within, request.gap, tell or (lambda words: None), more, hold, insist, known)
+        steps.extend([] if found.best is None else [found.best.step])
+        return found
 
     def hold(seconds: float) -> None:
         limit.hold_back(SAFE * limit.slowness() * seconds)
 
+    elsewhere = NO_STEP if request.known is None else ceil(request.known * PER_SECOND)
     within = limit.clock.share(1 - CHECK_SHARE if limit.clock.counts else 1)
     with limit.phase("search"):
         if automatic:
-            return plan_with_checkpointing(request.blocks, plan, within, request.gap, request.tight)
+            return plan_with_checkpointing(request.blocks, plan, within, request.gap, request.tight, elsewhere)
         return plan(request.recompute, within), ()

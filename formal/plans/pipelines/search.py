@@ -67,6 +67,16 @@ class Tell(Protocol):
     def __call__(self, text: str, /) -> None: ...
 
 
+@dataclass(frozen=True)
+class Known:
+    """A plan from elsewhere takes `step` picoseconds: what is no better needs no search; `needed`: but one plan is
+    looked for, however long it takes.
+    """
+
+    step: int = NO_STEP
+    needed: bool = True
+
+
 @dataclass(frozen=True, eq=False)
 class SearchOutcome:
     """The best plan (None: none was found), all cases with their bounds, and the least of these."""
@@ -181,6 +191,7 @@ def search_pairs(
     triples: Sequence[tuple[int, int, int]] = (),
     hold: Callable[[float], None] | None = None,
     insist: bool = True,
+    known: Known | None = None,
 ) -> SearchOutcome:
     """The best plan over these pairs (stages, micro-batches), and triples with a number of chunks, within the time, and
     the bound of all of them.  `hold`: hears how many processor seconds the check of what is known takes, and may end
@@ -195,7 +206,9 @@ def search_pairs(
         case.coarse = case.bound
         if isinstance(case, InterleavedCase):
             case.coarse_weights = case.weights
-    search_of = _Search(found, clock, gap, tell or (lambda words: None), hold or (lambda seconds: None), insist)
+    search_of = _Search(
+        found, clock, gap, tell or (lambda words: None), hold or (lambda seconds: None), insist, known or Known()
+    )
     try:
         search_of.begin()
         search_of.close()
@@ -219,9 +232,10 @@ class _Search:
         tell: Tell,
         hold: Callable[[float], None],
         insist: bool,
+        known: Known,
     ) -> None:
         self.found, self.clock, self.gap, self.tell, self.hold = found, clock, gap, tell, hold
-        self.insist = insist
+        self.insist, self.known = insist, known
         self.best: Scheduled | None = None
         self.most = NO_STEP
         self.slack: dict[int, Fraction] = {}
@@ -237,8 +251,13 @@ class _Search:
             case.guard = case.home.guard = guard
 
     def open(self, case: Case) -> bool:
-        """Whether a case may still have a plan that is better by more than the gap."""
-        return case.bound < self.most * (1 - self.gap)
+        """Whether a case may still have a plan that is better by more than the gap, and better than what is known."""
+        return case.bound < self.most * (1 - self.gap) and case.bound < self.of_interest
+
+    @property
+    def of_interest(self) -> int:
+        """What a bound has to reach."""
+        return self.most if self.known.needed and self.best is None else min(self.most, self.known.step)
 
     def turn_to(self, case: Case) -> None:
         """Give back the tables of the case that was looked at, unless the best plan is one of it."""
@@ -250,8 +269,8 @@ class _Search:
     def prove(self, case: Case, size: int) -> None:
         """Leaves of `size` units."""
         self.turn_to(case)
-        case.prove(size, self.clock, self.most)
-        case.update_bound(self.most)
+        case.prove(size, self.clock, self.of_interest)
+        case.update_bound(self.of_interest)
         self.say(case)
 
     def check_s(self) -> float:
@@ -272,8 +291,8 @@ class _Search:
         if case.nodes is None:
             self.prove(case, 1)
             return
-        case.look(self.clock, self.most)
-        case.update_bound(self.most)
+        case.look(self.clock, self.of_interest)
+        case.update_bound(self.of_interest)
         self.say(case)
 
     def late(self) -> bool:
@@ -394,13 +413,13 @@ class _Search:
         """Plans of other cases that may be better, until several in turn are not; then the schedule of the best."""
         failed = 0
         while failed < MOST_FAILED and not self.clock.over() and any(self.open(c) for c in self.found):
-            rest = [c for c in self.found if id(c) not in self.tried and c.bound < self.most]
+            rest = [c for c in self.found if id(c) not in self.tried and c.bound < self.of_interest]
             if not rest:
                 break
             case, before = min(rest, key=lambda c: (c.size == 0, c.bound)), self.most
             if case.size == 0:
                 self.prove(case, 1)
-            if case.bound < self.most:
+            if case.bound < self.of_interest:
                 self.attempt(case)
             failed = 0 if self.most < before else failed + 1
             self.tried.add(id(case))

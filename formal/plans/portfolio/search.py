@@ -115,6 +115,7 @@ class Searches:
         self.joined = self.tight = False
         self.too_large: TooLarge | None = None
         self.alone: Planned | None = None
+        self.whole = ""  # hash of the program whose plans on the whole machine are in the claim, overlap in it if asked
         self.step: TrainingStep | None = None
         self.derived: list[tuple[PlanRequest, TrainingStep | None]] = []
         f = self.freedoms
@@ -252,6 +253,7 @@ class Searches:
         planning, found = carry_out_overlapped(job, self._part(), self.notify, self.tell, alone)
         if found is None or isinstance(found, NothingFits):
             return "nothing was found that fits in any order" if found else "no plan was found in its part of the limit"
+        self.whole = job.graph.sha256()
         self._keep(write_overlap(None, found.certificate()), found.best.makespan, planning.problem.scale)
         return ""
 
@@ -271,6 +273,8 @@ class Searches:
 
     def _pipelined(self, asked: PipelineRequest) -> str:
         insist = not self.found or asked.stages != AUTO
+        known = min((c.step for c in self.found), default=None)
+        asked = replace(asked, known=known, whole=self.whole)
         found, _ = carry_out_pipelined(asked, self._part(), self.tell, insist)
         if found.best is None:
             return "no pipeline was found that fits"
@@ -317,6 +321,7 @@ class Searches:
         """Keep the plan; why there is none otherwise."""
         self.alone = planned
         if planned.plan is not None:
+            self.whole = "" if self.freedoms.overlap else planned.plan.graph.sha256()
             scale = planned.planning.problem.scale
             self._keep(write_plan(None, with_error_bounds(planned)), planned.answer.cost, scale, alone=True)
             return ""

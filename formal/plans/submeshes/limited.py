@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from ....models.problem.selection_problem import FORBIDDEN, SelectionProblem
-from ...selection.answer import Answer, answer_with
+from ...selection.answer import Answer
 from ...selection.model.clock import Clock
 from ...selection.solve import solve
 from .memory import held_bytes
@@ -27,6 +27,9 @@ from .problem import SubmeshPlanning
 
 MOST_ROOMS: Final = 5
 """Searches for one choice of regions, each with less room: what a solution holds falls by about the difference."""
+
+PROOF_S: Final = 30.0
+"""Seconds at most for the proof of the bound beside a plan that fits: the search has found it once."""
 
 LEAST_STEP: Final = 32
 """Of the limit, the part by which room shrinks at least."""
@@ -47,15 +50,19 @@ def fit_memory(
         return None
     if holds(planning, answer.solution) <= limit:
         return answer
-    best: tuple[int, tuple[int, ...]] | None = None
-    for x in _fitting(planning, limit, clock, gap, threads):
-        cost = planning.problem.cost_of(x)
-        best = min(best or (cost, x), (cost, x))
+    best = min(((planning.problem.cost_of(x), x) for x in _fitting(planning, limit, clock, gap, threads)), default=None)
     if best is None:
         return None
     cost, x = best
-    record, bound = answer.certificate.proof, answer.lower_bound
-    return answer_with(planning.problem, x, cost, record, bound, answer.seconds)
+    near = Fraction(max(0, cost - answer.lower_bound), max(1, abs(cost)))
+    return solve(  # a proof counts on the cost of its own solution, so that it is looked for once more
+        planning.problem,
+        clock=clock.beside(PROOF_S),
+        gap=max(gap, near),
+        threads=threads,
+        known=[x],
+        accepts=lambda x: holds(planning, x) <= limit,
+    )
 
 
 def holds(planning: SubmeshPlanning, x: tuple[int, ...]) -> int:

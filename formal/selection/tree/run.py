@@ -103,7 +103,8 @@ class Run:
 
     def again(self, until: Clock) -> Run:
         """A run on the same problem, with nothing found yet; the numbers of the problem are made once."""
-        return replace(self, clock=until, incumbent=Incumbent(self.problem), same=self)
+        incumbent = Incumbent(self.problem, self.incumbent.accepts)
+        return replace(self, clock=until, incumbent=incumbent, same=self)
 
     def part(self, problem: SelectionProblem, until: Clock) -> Run:
         """A run on another problem with the same settings, nearer to its bound."""
