@@ -155,7 +155,7 @@ def solve(
     """The best solution of a selection problem: one choice per vertex, with costs of choices and of pairs, and limits.
 
     `problem`: a file that `shardproof solve` takes, or the problem.  `engine`: "ilp" (HiGHS), "smt" (z3) or "cp-sat"
-    looks for the solution; `alone`: it decides alone, and the certificate holds its own proof (`Solution.engine` says
+    looks for the solution; `alone`: it decides alone, and what it gives makes the certificate (`Solution.engine` says
     what it was asked and answered).  `gap`: stop within it.  `known`: a solution that the search begins with and is
     never worse than, or a file of it (`shardproof solve --known`).  `time_limit_s`, `work_limit`, `effort`: as for
     `plan`.

@@ -31,7 +31,7 @@ FIRST = """\
 `60`. `--json` prints one JSON object on stdout instead of text; progress goes to stderr.
 """
 CODES = """\
-Exit codes: 0 done and proved, 5 undecided, 10 refuted, 20 proved infeasible, 2 usage, 3 bad input, 6 internal.
+Exit codes: 0 done and proved, 5 undecided or a gap is left, 10 refuted, 20 proved infeasible, 2 usage, 3 bad input, 6 internal.
 """
 
 

@@ -62,6 +62,8 @@ WORDS = {
     "formal.plans.layouts.tensor_layouts": "the same",
     "formal.plans.strategy.load_strategy": "the same",
     "formal.plans.report.amount": "text",
+    "formal.plans.report.labels": "text",
+    "formal.plans.report.short_title": "text",
     "formal.report.explained.among_json": "text",
     "formal.report.explained.among_lines": "text",
     "formal.report.page.diff_page": "text",

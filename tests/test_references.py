@@ -57,3 +57,14 @@ def test_references_lead_somewhere(path: Path) -> None:
         lost += [n for n in LINKED.findall(prose) if not (path.parent / n).exists()]
     if path != Path(__file__):
         assert not lost, lost
+
+
+def test_theorems_name_functions_and_tests_that_exist() -> None:
+    """The tables of composed bounds: checkers of `verify/`, and what tries to break them."""
+    text = (ROOT / "docs" / "composed-bounds.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| ") and "|---" not in line]
+    named = {n for row in rows for n in re.findall(r"`([a-z_A-Z.]+)`", row)} | set(re.findall(r"`(test_\w+)`", text))
+    names = {n.split(".")[-1] for n in named if not n.endswith(".py")}
+    sources = [p.read_text(encoding="utf-8") for room in ("verify", "tests") for p in (ROOT / room).rglob("*.py")]
+    known = {n for source in sources for n in re.findall(r"^ *def (\w+)", source, re.MULTILINE)}
+    assert len(names) > 30 and not names - known

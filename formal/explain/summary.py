@@ -33,7 +33,8 @@ KINDS: Final[Mapping[NodeKind, str]] = {
 }
 """Kinds of operators whose time is said apart; all others are \"other operators\"."""
 OTHER: Final = "other operators"
-MOVING: Final = "resharding"
+MOVING: Final = "communication"
+"""Reductions and reshardings together; `explain` says them apart."""
 MOST: Final = 3
 """Groups of operators that are named as those that take most."""
 LEAST: Final = Fraction(1, 200)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from io import StringIO
 from itertools import groupby
 from typing import Final
@@ -15,6 +15,8 @@ from ...models.problem.selection_problem import SelectionProblem
 from ...models.text import Lines, escape_text
 
 _NUMBER: Final = re.compile(r"(\d+)", re.ASCII)
+_LIST: Final = re.compile(r"\(([^()]*,[^()]*)\)")
+"""Names between brackets, such as the blocks of a step that are computed again."""
 _SEPARATORS: Final = ("", ".", "/")
 """What stands around a number that is a whole part of a path."""
 _RUNS: Final = 6
@@ -89,6 +91,27 @@ def label(names: Sequence[str]) -> str:
         runs = _ranges([int(s) for s in distinct])
         out.append(runs[0] if whole and len(runs) == 1 and " " not in runs[0] else "{" + ",".join(runs) + "}")
     return "".join(out)
+
+
+def labels(names: Iterable[str]) -> list[str]:
+    """One label for all names that differ in their numbers only, in order of the first of each.
+
+    >>> labels(["layer0", "layer1", "head", "layer2"])
+    ['layer{0..2}', 'head']
+    """
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(pattern(name), []).append(name)
+    return [label(group) for group in alike.values()]
+
+
+def short_title(name: str) -> str:
+    """The name of a graph with every list in it as labels.
+
+    >>> short_title("llama+adamw+recompute(layer0,layer1,layer2)+micro(2)")
+    'llama+adamw+recompute(layer{0..2})+micro(2)'
+    """
+    return _LIST.sub(lambda m: f"({','.join(labels(m[1].split(',')))})", name)
 
 
 def _ranges(numbers: list[int]) -> list[str]:

@@ -334,7 +334,7 @@ def _certificate(shown: PageSubject) -> str:
     )
     return (
         f"<p>Claim <b>{escape(published.kind)}</b>: {what} space <code>{escape(p.space or '')}</code> takes "
-        f"less than {bound}; this one takes {amount(e.cost, p)}. The checker, which shares no code with the search, "
+        f"less than {bound}; this one takes {amount(e.cost, p)}. The checker, which loads no search and no solver, "
         f"says "
         f'<b class="{"proved" if proved else "not"}">{escape(published.verdict.value)}</b>'
         f"{escape(': ' + published.reason) if published.reason else ''}. Check it again: "

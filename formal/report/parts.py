@@ -167,7 +167,7 @@ def _certificate(found: Opened) -> Section:
     )
     reason = escape(": " + published.reason) if published.reason else ""
     text = (
-        f"<p>Claim <b>{escape(published.kind)}</b>. The checker, which shares no code with the search, says "
+        f"<p>Claim <b>{escape(published.kind)}</b>. The checker, which loads no search and no solver, says "
         f'<b class="{"proved" if proved else "not"}">{escape(published.verdict.value)}</b>{reason}. Check it again: '
         f"<code>shardproof check PLAN</code>.</p><p>It holds under these assumptions:</p><ul>{assumed}</ul>"
     )

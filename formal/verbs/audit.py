@@ -107,7 +107,7 @@ UNCONFIRMED: Final[dict[str, object]] = {
 @click.option(
     "--pipeline",
     help="With --train: what it is compared with: P:M, its own stages and micro-batches (the default, where the "
-    "micro-batch size is said), or auto, all views and micro-batches.",
+    "micro-batch size is said), or auto: all numbers of stages and of micro-batches.",
 )
 @click.option(
     "--propagate",

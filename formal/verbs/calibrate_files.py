@@ -144,7 +144,8 @@ def _line(c: Fitted) -> str:
     bar = "" if c.bar is None else f"within {error_bound_text(c.bar)}"
     mean = "" if c.mean_error is None else f", mean error of the rows it decides {100 * c.mean_error:.1f} %"
     changed = after if c.path.startswith("step.") or before == after else f"{before} -> {after}"
-    return f"  {name:38} {changed:>14}    {bar}; {c.rows} rows, at most {100 * c.share:.0f} % of one{mean}"
+    rows = f"{c.rows} rows depend on it, for up to {100 * c.share:.0f} % of their time"
+    return f"  {name:38} {changed:>14}    {bar}; {rows}{mean}"
 
 
 def _value(path: str, value: Fraction) -> str:

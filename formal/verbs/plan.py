@@ -53,6 +53,7 @@ from ..plans.portfolio.freedoms import Freedoms, everything
 from ..plans.portfolio.words import FREEDOM_WORDS
 from ..plans.recompute import render_attempts
 from ..plans.remarks import Batch, Remark, remarks
+from ..plans.report import labels, short_title
 from ..plans.request import TENSORS, PlanOutcome, PlanRequest, carry_out
 from ..plans.time_limit import TimeLimit
 from ..plans.written import searching
@@ -398,16 +399,16 @@ def _found_json(found: PlanOutcome, request: PlanRequest) -> dict[str, object]:
 def _found_lines(found: PlanOutcome, request: PlanRequest, notes: list[str]) -> list[str]:
     """What was planned."""
     machine, problem, step = request.machine, found.planned.planning.problem, found.step
-    target = f"{machine.name} {'x'.join(map(str, machine.hierarchy))}"
+    title = f"{short_title(found.graph.name)} on {machine.name} {'x'.join(map(str, machine.hierarchy))}"
     lines = [
-        f"{found.graph.name} on {target}: {len(found.graph.operators)} operators, {len(problem.vertices)} decisions",
+        f"{title}: {len(found.graph.operators)} operators, {len(problem.vertices)} decisions",
         *(f"note: {note}" for note in notes),
     ]
     if step is not None:
         lines.append(f"{request.train}: {step.loss}; {len(step.trained)} weights are updated")
         if step.recomputed:
             lines.append(
-                f"activation checkpointing (computed again in the backward pass): {', '.join(step.recomputed)}"
+                f"activation checkpointing (computed again in the backward pass): {', '.join(labels(step.recomputed))}"
             )
     if found.attempts:
         lines.append("numbers of blocks that were tried; every claim is about one graph, none about all of them:")

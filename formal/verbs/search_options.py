@@ -55,7 +55,7 @@ offload_option = click.option(
 alone_option = click.option(
     "--alone",
     is_flag=True,
-    help="The engine decides alone: it gets the whole problem, and the certificate is made of its own proof.",
+    help="The engine decides alone: it gets the whole problem, and its duals, messages or cores make the certificate.",
 )
 
 

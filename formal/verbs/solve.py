@@ -94,7 +94,12 @@ def solve_command(
     output: Path | None,
     as_json: bool,
 ) -> int:
-    """Solve a selection problem, or extract a term of least DAG cost from an e-graph, and write a certificate."""
+    """Solve a selection problem, or extract a term of least DAG cost from an e-graph, and write a certificate.
+
+    PROBLEM is our JSON, a cost function network (.wcsp), a graphical model (.uai), a linear pseudo-Boolean program
+    (.opb), IOPDDL's JSON, PaSE's tables, or an e-graph of the extraction gym; packed by gzip or xz, or not. The
+    choices are printed with --json, as `solution`.
+    """
     if show_options:
         return print_options(as_json, problem_file)
     if problem_file is None:
