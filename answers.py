@@ -48,11 +48,11 @@ Status = Literal["optimal", "within-gap", "feasible", "infeasible"]
 
 
 class NoPlan(ValueError):
-    """No plan was found.  `infeasible`: the checker has confirmed that none fits; otherwise the time was over."""
+    """No plan was found.  `infeasible`: the checker has confirmed that none fits (file `proof`); else time was over."""
 
-    def __init__(self, message: str, infeasible: bool) -> None:
+    def __init__(self, message: str, infeasible: bool, proof: bytes | None = None) -> None:
         super().__init__(message)
-        self.infeasible = infeasible
+        self.infeasible, self.proof = infeasible, proof
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from shardproof.formal.plans.effort import EffortName
     from shardproof.formal.plans.layouts import TensorLayouts
     from shardproof.formal.plans.pipelines.request import PipelineRequest
+    from shardproof.formal.plans.plan import Planned
     from shardproof.formal.plans.request import PlanRequest
     from shardproof.formal.plans.strategy import Strategy
     from shardproof.formal.plans.time_limit import TimeLimit
-    from shardproof.models.cost.selection import Planning
     from shardproof.models.sources.building.original import Original
     from shardproof.models.sources.frameworks.settings import Settings
     from shardproof.models.sources.load import Attention
@@ -151,7 +151,7 @@ def plan(
     else:
         planned = carry_out(request, limit).planned
         if planned.plan is None:
-            raise _no_plan(planned.planning, planned.answer.certificate)
+            raise _no_plan(planned)
         made = with_error_bounds(planned)
     if made is None:
         raise NoPlan(f"{graph.name}: no plan found within the time limit; give it more time", infeasible=False)
@@ -433,18 +433,15 @@ def _bytes(memory: int | str | None) -> int | None:
     return None if memory is None else parse_memory(memory)
 
 
-def _no_plan(planning: Planning, certificate: object) -> NoPlan:
+def _no_plan(planned: Planned) -> NoPlan:
+    from shardproof.formal.plans.plan import infeasible_plan
     from shardproof.front_door import FrontDoor
-    from shardproof.models.problem.claims import Infeasible
-    from shardproof.proofs.selection.certificates import SelectionCertificate
-    from shardproof.proofs.selection.file import write_certificate
 
-    if isinstance(certificate, SelectionCertificate) and isinstance(certificate.claim, Infeasible):
-        published = FrontDoor().publish(None, write_certificate(None, certificate), planning.problem)
-        if published.verdict is Verdict.PROVED:
-            least = certificate.claim.least_limit
+    name, proof = planned.planning.graph.name, infeasible_plan(planned)
+    if proof is not None:
+        data = write_plan(None, proof)
+        if FrontDoor().publish(None, data).verdict is Verdict.PROVED:
+            least = getattr(proof.certificate.claim, "least_limit", None)
             known = "" if least is None else f"; the least limit for which a plan is known is {least} bytes"
-            return NoPlan(
-                f"{planning.graph.name}: proved that no plan fits {planning.problem.limit} bytes{known}", True
-            )
-    return NoPlan(f"{planning.graph.name}: no plan found within the time limit; give it more time", infeasible=False)
+            return NoPlan(f"{name}: proved that no plan fits {proof.memory_limit} bytes{known}", True, data)
+    return NoPlan(f"{name}: no plan found within the time limit; give it more time", infeasible=False)

@@ -41,6 +41,7 @@ WORDS = {
     "formal.explain.constraints.to_json": "text",
     "formal.explain.parallel_graph.picture": "a drawing",
     "formal.explain.request.carry_out_audit_of_choices": "selection problems, which hold no model",
+    "formal.explain.request.problem_again": "the problem of a file without choices, for the words of its conflict",
     "formal.explain.summary.memory_parts": "what a plan's own rows count, for a line of text",
     "formal.explain.summary.memory_words": "text",
     "formal.explain.summary.next_commands": "text",

@@ -210,10 +210,10 @@ def problem_of(found: Opened, plan: Plan) -> tuple[Planning, tuple[int, ...]]:
 
 def rebuilt(plan: Plan) -> tuple[Planning, tuple[int, ...]]:
     """The problem of a plan, built again, and the plan as a solution of it."""
-    planning = built(plan)
+    planning = problem_again(plan)
     return planning, planning.solution(plan.choices)
 
 
-def built(plan: Plan) -> Planning:
+def problem_again(plan: Plan) -> Planning:
     """The problem of a plan, built again."""
     return build(plan.graph, plan.machine, space(plan.space), plan.memory_limit)

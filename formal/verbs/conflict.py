@@ -20,69 +20,81 @@ from ..selection.tree.infeasible import least_use
 from .results import asked_json, asked_lines, cost_text
 
 
-def no_solution(
+def publish_proof(
     publisher: Publisher,
     problem: SelectionProblem,
     answer: Answer,
-    output: Path | None,
+    clock: TimeLimit,
+    output: Path | None = None,
+    plan: bytes | None = None,
+) -> Published | None:
+    """Publish what is proved of a problem that has no solution: a plan without choices, or else a certificate about
+    the problem; None where nothing is.
+    """
+    with clock.phase("check"):
+        if plan is not None:
+            return publisher.publish(output, plan)
+        if answer.certificate is None:
+            return None
+        return publisher.publish(output, write_certificate(None, answer.certificate), problem)
+
+
+def no_solution(
+    published: Published | None,
+    problem: SelectionProblem,
+    answer: Answer,
     as_json: bool,
     clock: TimeLimit,
     steps: Sequence[str] = (),
     beside: tuple[Path, ...] = (),
-    data: bytes | None = None,
 ) -> int:
-    """Publish what is known and say it.  `beside`: files that are checked together with what was written; `data`: the
-    proof as a file that stands alone, in place of a certificate about `problem`.
+    """Say what is known.  `beside`: files that are checked together with what was written; `steps`: operators of a
+    plan.
     """
-    with clock.phase("check"):
-        if data is not None:
-            published: Published | None = publisher.publish(output, data)
-        elif answer.certificate is not None:
-            published = publisher.publish(output, write_certificate(None, answer.certificate), problem)
-        else:
-            published = None
     claim = None if answer.certificate is None else answer.certificate.claim
-    infeasible = published is not None and published.verdict is Verdict.PROVED and isinstance(claim, Infeasible)
-    status = "infeasible" if infeasible else "unknown"
-    document: dict[str, object] = {
-        "status": status,
-        "cost": None,
-        "lower_bound": published.lower_bound if published and not infeasible else None,
-        "scale": problem.scale,
-        "gap": None,
-        "seconds": round(clock.elapsed_s, 3),
-        "processor_seconds": round(clock.processor_s, 3),
-        "phases": clock.phase_seconds(),
-        "certificate": None if published is None or published.path is None else str(published.path),
-        "problem_sha256": problem.sha256(),
-        **({} if published is None else published.to_json(*beside)),
-        **asked_json(answer),
-    }
-    if isinstance(claim, Infeasible) and infeasible:
-        document["conflict"] = conflict(problem, claim)
+    proved = published is not None and published.verdict is Verdict.PROVED
+    infeasible = claim if proved and isinstance(claim, Infeasible) else None
     if as_json:
+        document: dict[str, object] = {
+            "status": "unknown" if infeasible is None else "infeasible",
+            "cost": None,
+            "lower_bound": published.lower_bound if published and infeasible is None else None,
+            "scale": problem.scale,
+            "gap": None,
+            "seconds": round(clock.elapsed_s, 3),
+            "processor_seconds": round(clock.processor_s, 3),
+            "phases": clock.phase_seconds(),
+            "certificate": None if published is None or published.path is None else str(published.path),
+            "problem_sha256": problem.sha256(),
+            **({} if published is None else published.to_json(*beside)),
+            **asked_json(answer),
+            **({} if infeasible is None else {"conflict": conflict(problem, infeasible)}),
+        }
         emit(document)
-    elif isinstance(claim, Infeasible) and infeasible:
-        say(f"{problem.name}: proved infeasible")
-        for line in conflict_lines(problem, claim, steps):
-            say("  " + line)
-        if output is not None and published is not None and published.path is not None:
-            say(f"wrote the proof: {output} ({published.size} bytes); confirm it: shardproof check {output}")
+    elif infeasible is not None:
+        say(f"{problem.name}: proved infeasible", *("  " + line for line in conflict_lines(problem, infeasible, steps)))
+        if steps and published is not None and published.path is not None:
+            path = published.path
+            say(f"wrote the proof: {path} ({published.size} bytes); confirm it: shardproof check {path}")
     else:
-        known = (
-            "nothing is proved"
-            if published is None or published.lower_bound is None
-            else f"none costs less than {cost_text(published.lower_bound, problem)} (checked)"
-        )
-        say(f"{problem.name}: no solution found within the time limit; {known}. Give it more time with --time-limit.")
-        for line in _room(problem, steps):
-            say("  " + line)
-        if published is not None and not published.checked:
-            say(published.reason, *published.advice_lines(*beside))
+        _say_unknown(published, problem, steps, beside)
     if not as_json:
-        for line in asked_lines(answer, problem):
-            say(line)
-    return Exit.INFEASIBLE if infeasible else Exit.UNDECIDED
+        say(*asked_lines(answer, problem))
+    return Exit.UNDECIDED if infeasible is None else Exit.INFEASIBLE
+
+
+def _say_unknown(
+    published: Published | None, problem: SelectionProblem, steps: Sequence[str], beside: tuple[Path, ...]
+) -> None:
+    known = (
+        "nothing is proved"
+        if published is None or published.lower_bound is None
+        else f"none costs less than {cost_text(published.lower_bound, problem)} (checked)"
+    )
+    say(f"{problem.name}: no solution found within the time limit; {known}. Give it more time with --time-limit.")
+    say(*("  " + line for line in _room(problem, steps)))
+    if published is not None and not published.checked:
+        say(published.reason, *published.advice_lines(*beside))
 
 
 def conflict(problem: SelectionProblem, claim: Infeasible) -> dict[str, object]:

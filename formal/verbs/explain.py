@@ -36,7 +36,7 @@ from ..explain.elsewhere import all_programs
 from ..explain.error_bounds import error_bound_lines, error_bounds_json
 from ..explain.explain import DEFAULT_ERRORS, explain, render_explanation
 from ..explain.parallel_graph import picture, priced_graph, render_parallel
-from ..explain.request import built, problem_of
+from ..explain.request import problem_again, problem_of
 from ..explain.sensitivity import sensitivity
 from ..explain.sensitivity_text import render_sensitivity
 from ..explain.stored_state import render_stored_state, stored_state
@@ -196,7 +196,7 @@ def _stored_state(planning: Planning, x: tuple[int, ...], file: Path) -> _Said:
 
 def _nothing_fits(opened: Opened, plan: Plan, as_json: bool) -> int:
     """Say which steps need more than there is, of a file whose claim is about a limit that nothing fits."""
-    claim, problem = plan.certificate.claim, (opened.planning or built(plan)).problem
+    claim, problem = plan.certificate.claim, (opened.planning or problem_again(plan)).problem
     if not isinstance(claim, Infeasible):
         opened.with_choices()
     elif as_json:

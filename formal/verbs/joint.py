@@ -23,7 +23,7 @@ from ..rewriting.joint.gains import Gain, gains, lines
 from ..rewriting.joint.request import carry_out_jointly
 from ..rewriting.joint.solve import Joint, has_hosts
 from ..selection.answer import Answer
-from .conflict import no_solution
+from .conflict import no_solution, publish_proof
 from .results import asked_json, asked_lines, document, outcome, sentence
 
 GAINS_S = 20.0
@@ -39,7 +39,7 @@ def run_joint(
     graph, step, found, plan = made.graph, made.step, made.found, made.plan
     problem, answer = found.planning.problem, found.answer
     if plan is None:
-        return no_solution(publisher, problem, answer, None, as_json, clock, [])
+        return no_solution(publish_proof(publisher, problem, answer, clock), problem, answer, as_json, clock)
     with Watch("checking") as watch, clock.phase("check"):
         published = publisher.publish(output, write_plan(None, plan), notify=watch.count)
     code, status = outcome(published, request.gap)

@@ -59,7 +59,7 @@ from ..plans.time_limit import TimeLimit
 from ..plans.written import searching
 from ..selection.solve import Engine
 from .combinations import PLAN
-from .conflict import no_solution
+from .conflict import no_solution, publish_proof
 from .door import Door
 from .joint import run_joint
 from .overlapped import plan_overlap
@@ -333,9 +333,11 @@ def plan_placements(
             say(*render_attempts(found.attempts, problem), *render_counts(found.counts, problem))
         steps = [op.name for op in found.graph.operators]
         proof = infeasible_plan(found.planned)
-        alone = None if proof is None else write_plan(None, proof)
-        out = None if alone is None else options.output
-        return no_solution(publisher, problem, answer, out, options.as_json, clock, steps, data=alone)
+        if proof is None:
+            published = publish_proof(publisher, problem, answer, clock)
+        else:
+            published = publish_proof(publisher, problem, answer, clock, options.output, write_plan(None, proof))
+        return no_solution(published, problem, answer, options.as_json, clock, steps)
     whole = with_error_bounds(found.planned, clock)
     with Watch("checking") as watch, clock.phase("check"):
         published = publisher.publish(options.output, write_plan(None, whole), notify=watch.count)

@@ -33,7 +33,7 @@ from ..plans.time_limit import check_seconds
 from ..selection.engines.encodings.answers import read_answer
 from ..selection.solve import Engine, solve
 from .combinations import SOLVE
-from .conflict import no_solution
+from .conflict import no_solution, publish_proof
 from .extraction import solve_extraction
 from .options import options_given, print_options, set_option
 from .results import asked_json, asked_lines, document, outcome, sentence
@@ -128,7 +128,8 @@ def solve_command(
             options=options_given(alone),
         )
     if answer.solution is None or answer.certificate is None:
-        return no_solution(publisher, problem, answer, output, as_json, clock, beside=(problem_file,))
+        published = publish_proof(publisher, problem, answer, clock, output)
+        return no_solution(published, problem, answer, as_json, clock, beside=(problem_file,))
     with Watch("checking"), clock.phase("check"):
         published = publisher.publish(output, write_certificate(None, answer.certificate), problem)
     code, status = outcome(published, gap)

@@ -13,7 +13,7 @@ from ..explain.views import submesh_json_of, submesh_lines_of
 from ..plans.request import PlanRequest
 from ..plans.submeshes.request import carry_out_on_submeshes
 from ..plans.time_limit import TimeLimit
-from .conflict import no_solution
+from .conflict import no_solution, publish_proof
 from .results import asked_json, document, outcome, sentence
 
 
@@ -26,7 +26,7 @@ def run_submeshes(
     graph, found, certificate = made.graph, made.found, made.certificate
     problem, answer = found.planning.problem, found.answer
     if certificate is None:
-        return no_solution(publisher, problem, answer, None, as_json, clock, [])
+        return no_solution(publish_proof(publisher, problem, answer, clock), problem, answer, as_json, clock)
     with Watch("checking") as watch, clock.phase("check"):
         published = publisher.publish(output, write_submesh_plan(None, certificate), notify=watch.count)
     code, status = outcome(published, request.gap)

@@ -8,8 +8,8 @@
                        variable of the scope forbids all values but the tuple's.  This is the hidden-variable encoding:
                        every x of the network has exactly one extension of finite cost, of the same cost, or none
 
-Linear constraints are rows at steps of their own (`limited`).  All rows of a selection problem share one limit, the
-largest, so that a last vertex with one choice uses what the smaller ones have less.
+Linear constraints are rows at steps of their own (`rows_under_limit`).  All rows of a selection problem share one
+limit, the largest, so that a last vertex with one choice uses what the smaller ones have less.
 
 The vertices of the variables come first, in their order, so that a solution begins with the values of the variables.
 Source: Larrosa and Dechter, "On the dual representation of non-binary semiring-based CSPs", 2000.
@@ -88,10 +88,10 @@ REST: Final = "rest of the limit"
 """Name of the vertex that uses what a row has less than the largest."""
 
 
-def limited(rows: Sequence[LimitedRow], variables: int) -> Limited:
+def rows_under_limit(rows: Sequence[LimitedRow], variables: int) -> Limited:
     """The rows of a problem of so many variables.  Raises `ProblemError` for amounts that are too large.
 
-    >>> made = limited([LimitedRow({0: np.array([0, 2])}, 1), LimitedRow({1: np.array([1, 3])}, 3)], 2)
+    >>> made = rows_under_limit([LimitedRow({0: np.array([0, 2])}, 1), LimitedRow({1: np.array([1, 3])}, 3)], 2)
     >>> made.limit, [(u.vertex, u.start, u.amount.tolist()) for u in made.usages], [v.name for v in made.more]
     (3, [(0, 0, [0, 2]), (2, 0, [2]), (1, 1, [1, 3])], ['rest of the limit'])
     """

@@ -25,7 +25,7 @@ from typing import Final
 
 import numpy as np
 
-from .cost_functions import CostFunction, LimitedRow, dense_function, limited, network_problem
+from .cost_functions import CostFunction, LimitedRow, dense_function, network_problem, rows_under_limit
 from .selection_problem import FINITE_LIMIT, FORBIDDEN, ProblemError, SelectionProblem
 
 MOST_TERMS: Final = 1 << 24
@@ -155,7 +155,7 @@ def _problem(names: list[str], costs: Terms, constant: int, rows: list[Row]) -> 
             wide.append(Row(live, row.most - sum(min(a, 0) for a in live.values())))
         else:
             functions.append(_small(live, row.most))
-    found = limited([_limited_row(row) for row in wide], len(names))
+    found = rows_under_limit([_limited_row(row) for row in wide], len(names))
     return network_problem(
         "opb",
         [2] * len(names),

@@ -33,8 +33,8 @@ from .cost_functions import (
     LimitedRow,
     Room,
     dense_function,
-    limited,
     network_problem,
+    rows_under_limit,
 )
 from .selection_problem import FINITE_LIMIT, FORBIDDEN, Ints, SelectionProblem
 from .words import Words
@@ -79,7 +79,7 @@ class _Reader:
         if words.remaining():
             words.word("nothing")
             raise words.fail(f"follows the last of the {self.count} functions that the first line announces")
-        found = limited(self.rows, len(self.domains))
+        found = rows_under_limit(self.rows, len(self.domains))
         return network_problem(
             self.name,
             self.domains,
