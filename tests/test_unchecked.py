@@ -17,7 +17,7 @@ from shardproof.__main__ import run
 from shardproof.formal.plans.first import First
 from shardproof.formal.plans.pipelines.case import Case, orders
 from shardproof.formal.plans.pipelines.job import Job
-from shardproof.formal.plans.pipelines.search import _Search, search_pairs
+from shardproof.formal.plans.pipelines.search import Wanted, _Search, search_pairs
 from shardproof.formal.plans.time_limit import TimeLimit, TooSlow
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.relax_resources import relax_resources
@@ -204,12 +204,12 @@ def test_a_plan_of_stages_is_not_begun_late_where_nobody_needs_one() -> None:
     at the next placements, a limit of work lets it end as a whole.
     """
     pairs, now = [(1, 4), (2, 4)], [0.0]
-    assert search_pairs(job(), pairs, Clock(0.0), Fraction(0), insist=False).best is None
+    assert search_pairs(job(), pairs, Clock(0.0), Fraction(0), wanted=Wanted(insist=False)).best is None
     assert search_pairs(job(), pairs, Clock(0.0), Fraction(0)).best is not None
     made = list[int]()
 
     def placements(case: Case, clock: Clock, insist: bool) -> int:
-        search = _Search([case], clock, Fraction(0), lambda text: None, lambda seconds: None, insist)
+        search = _Search([case], clock, Fraction(0), lambda text: None, lambda seconds: None, Wanted(insist=insist))
         case.channels = [Channels((8, 0, 0), (8, 0, 0), (8, 0, 0)), Channels((4, 4, 0), (4, 4, 0), (4, 4, 0))]
         made.clear()
         for _ in search.placements(case, (0, 2), next(orders(case))):

@@ -32,7 +32,7 @@ from shardproof.formal.plans.submeshes import problem as submesh_problem
 from shardproof.formal.plans.submeshes.memory import held_bytes
 from shardproof.formal.plans.submeshes.problem import Submeshes, SubmeshPlanning, build_submesh_problem
 from shardproof.formal.plans.submeshes.regions import branches_of, grids, regions_of
-from shardproof.formal.plans.submeshes.search import SubmeshAnswer, plan_submeshes
+from shardproof.formal.plans.submeshes.search import SubmeshAnswer, plan_submeshes, whole_machine
 from shardproof.formal.selection.solve import solve
 from shardproof.models.communication.choices import Choices, copy_layout, needs_copy, output_layout
 from shardproof.models.cost.limits import TooLarge
@@ -104,7 +104,7 @@ def machine_of(sizes: tuple[int, int], launch: str, memory: str) -> Machine:
 
 
 def found(graph: Graph, machine: Machine, regions: tuple[Region, ...] | None = None) -> SubmeshAnswer:
-    return plan_submeshes(graph, machine, space("complete"), clock=work(60.0), regions=regions)
+    return plan_submeshes(whole_machine(graph, machine, space("complete")), clock=work(60.0), regions=regions)
 
 
 def part(machine: Described, view: Submesh) -> Described:

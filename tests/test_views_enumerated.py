@@ -15,7 +15,7 @@ from budgets import work
 from second_builder.tables import Vertex
 from test_views import Enumerated, certificate, machine_of, reasons
 
-from shardproof.formal.plans.submeshes.search import SubmeshAnswer, plan_submeshes
+from shardproof.formal.plans.submeshes.search import SubmeshAnswer, plan_submeshes, whole_machine
 from shardproof.models.layout.placement import space
 from shardproof.models.layout.submesh import Submesh
 from shardproof.models.machine.machine import Machine
@@ -161,7 +161,7 @@ def row() -> tuple[Graph, Branches]:
 
 
 def planned(graph: Graph, machine: Machine, regions: tuple[Region, ...]) -> SubmeshAnswer:
-    return plan_submeshes(graph, machine, space("complete"), clock=work(60.0), regions=regions)
+    return plan_submeshes(whole_machine(graph, machine, space("complete")), clock=work(60.0), regions=regions)
 
 
 def compared(graph: Graph, machine: Machine, regions: tuple[Region, ...]) -> Ways:

@@ -14,7 +14,7 @@ from test_views import reasons, reasons_of
 
 from shardproof.formal.plans.submeshes.limited import holds
 from shardproof.formal.plans.submeshes.problem import SubmeshPlanning
-from shardproof.formal.plans.submeshes.search import SubmeshAnswer, plan_submeshes
+from shardproof.formal.plans.submeshes.search import SubmeshAnswer, plan_submeshes, whole_machine
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
@@ -35,7 +35,7 @@ def towers() -> Graph:
 
 @cache
 def planned(limit: int | None) -> SubmeshAnswer:
-    return plan_submeshes(towers(), MACHINE, space("complete"), clock=work(60.0), memory_limit=limit)
+    return plan_submeshes(whole_machine(towers(), MACHINE, space("complete"), limit), clock=work(60.0))
 
 
 def held_by_the_fastest() -> int:

@@ -21,7 +21,7 @@ from shardproof.formal.plans.overlap.search import Overlapped, search_overlap
 from shardproof.formal.plans.pipelines.job import Job
 from shardproof.formal.plans.pipelines.search import search_pairs
 from shardproof.formal.plans.plan import plan_graph
-from shardproof.formal.plans.submeshes.search import plan_submeshes
+from shardproof.formal.plans.submeshes.search import plan_submeshes, whole_machine
 from shardproof.formal.rewriting.egraphs.solve import extract
 from shardproof.formal.rewriting.joint.solve import plan_jointly
 from shardproof.formal.rewriting.prove import judge
@@ -97,7 +97,9 @@ def together(clock: Clock) -> bytes:
 
 
 def on_views(clock: Clock) -> bytes:
-    found = plan_submeshes(forked(), load_machine("cloud-a100:2x2"), space("complete"), clock=clock).certificate()
+    found = plan_submeshes(
+        whole_machine(forked(), load_machine("cloud-a100:2x2"), space("complete")), clock=clock
+    ).certificate()
     return b"none" if found is None else write_submesh_plan(None, found)
 
 

@@ -54,13 +54,12 @@ def solve(
     clock: Clock | None = None,
     brought: Iterable[tuple[int, ...]] = (),
     known: Iterable[tuple[int, ...]] = (),
-    accepts: Accepts | None = None,
 ) -> Answer:
     """Best solution of `problem` with a certificate.
 
     `time_limit_s` counts from now; `clock`: one that runs already, and ends the search when it is over.  `brought`:
     solutions that are known, taken when the time is over and nothing better was found (`fallback`).  `known`: solutions
-    that the search begins with, and is never worse than; `accepts`: which solutions are any, beside what the rows say.
+    that the search begins with, and is never worse than.
     `gap`: stop when (cost - bound) <= gap * |cost|.  `options`: every tuning constant; `limits`: those of the factored
     search, which is then the one that runs.  `engine`: who looks for the solution (`engines/consult.py`); the proof is
     native.  `alone`: the engine decides, and the proof is its own too (`engines/alone.py`).  Raises `EngineRefused` for
@@ -78,7 +77,7 @@ def solve(
     if limits is not None:
         options = replace(options, limits=limits)
     until = (clock or Clock()).at_most(time_limit_s)
-    first = Incumbent(problem, accepts)
+    first = Incumbent(problem)
     run = new_run(problem, first, until, options, gap, progress or Quiet(), threads, forced=limits is not None)
     known = tuple(known)
     if alone:
@@ -89,6 +88,17 @@ def solve(
         return fallback(problem, search_answer(run, engine, known), until, brought, options)
     except Overdue:
         return fallback(problem, given_up(run), until, chain(known, brought), options)
+
+
+def solve_accepting(
+    problem: SelectionProblem, accepts: Accepts, known: tuple[int, ...], clock: Clock, gap: Fraction, threads: int = 1
+) -> Answer:
+    """`solve`, where a solution also has to be one that `accepts` takes, beside what the rows say, as `known` is."""
+    run = new_run(problem, Incumbent(problem, accepts), clock, OPTIONS, gap, Quiet(), threads)
+    try:
+        return with_plain_bound(problem, search_answer(run, known=[known]))
+    except Overdue:
+        return with_plain_bound(problem, given_up(run))
 
 
 def search_answer(run: Run, engine: Engine = "native", known: Iterable[tuple[int, ...]] = ()) -> Answer:

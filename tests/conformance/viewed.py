@@ -13,7 +13,7 @@ from budgets import work
 from conformance.pipelines import machine
 from conformance.writing import Head, Suite, changed, container
 from shardproof.formal.plans.submeshes.memory import held_bytes
-from shardproof.formal.plans.submeshes.search import plan_submeshes
+from shardproof.formal.plans.submeshes.search import plan_submeshes, whole_machine
 from shardproof.models.layout.placement import Placement, space
 from shardproof.models.layout.submesh import Submesh
 from shardproof.models.machine.machine import Machine
@@ -44,7 +44,7 @@ def by_hand(launch: str, where: str = "complete", train: bool = False) -> Submes
     sources = tuple((k, "assumption: a round number") for k in sorted(stated))
     slow: Machine = replace(plain, device=device, sources=sources)
     graph = build_step(branches(), "sgd").graph if train else branches()
-    found = plan_submeshes(graph, slow, space(where), clock=work(60.0)).certificate()
+    found = plan_submeshes(whole_machine(graph, slow, space(where)), clock=work(60.0)).certificate()
     assert found is not None
     return found
 

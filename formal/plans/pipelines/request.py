@@ -28,7 +28,7 @@ from ..time_limit import SAFE, TimeLimit
 from .bounded import NO_STEP
 from .job import Job
 from .recompute import CandidateOutcome, plan_with_checkpointing
-from .search import Known, SearchOutcome, search_pairs
+from .search import SearchOutcome, Wanted, search_pairs
 
 AUTO: Final = "auto"
 MOST_CHUNKS: Final = 16
@@ -194,8 +194,8 @@ def carry_out_pipelined(
         if request.stages == AUTO and request.whole and made.graph.sha256() == request.whole:
             fits = [(p, m) for p, m in fits if p > 1] or fits
         more = triples_of(request, fits, cut.units)
-        known = Known(min([elsewhere, *steps]), not steps)
-        found = search_pairs(job, fits, within, request.gap, tell or (lambda words: None), more, hold, insist, known)
+        wanted = Wanted(min([elsewhere, *steps]), not steps, insist)
+        found = search_pairs(job, fits, within, request.gap, tell or (lambda words: None), more, hold, wanted)
         steps.extend([] if found.best is None else [found.best.step])
         return found
 

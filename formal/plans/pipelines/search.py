@@ -68,13 +68,14 @@ class Tell(Protocol):
 
 
 @dataclass(frozen=True)
-class Known:
-    """A plan from elsewhere takes `step` picoseconds: what is no better needs no search; `needed`: but one plan is
-    looked for, however long it takes.
+class Wanted:
+    """What is wanted of a search.  `below`: picoseconds of a plan from elsewhere: what is no better needs no search;
+    `needed`: but one plan is looked for, however long it takes; `insist`: one that comes late is better than none.
     """
 
-    step: int = NO_STEP
+    below: int = NO_STEP
     needed: bool = True
+    insist: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,12 +191,11 @@ def search_pairs(
     tell: Tell | None = None,
     triples: Sequence[tuple[int, int, int]] = (),
     hold: Callable[[float], None] | None = None,
-    insist: bool = True,
-    known: Known | None = None,
+    wanted: Wanted | None = None,
 ) -> SearchOutcome:
     """The best plan over these pairs (stages, micro-batches), and triples with a number of chunks, within the time, and
     the bound of all of them.  `hold`: hears how many processor seconds the check of what is known takes, and may end
-    the clock earlier; `insist`: a late plan is better than none.
+    the clock earlier.
     """
     found = cases(job, pairs)
     base = {(c.stages, c.micro): c for c in found}
@@ -206,16 +206,15 @@ def search_pairs(
         case.coarse = case.bound
         if isinstance(case, InterleavedCase):
             case.coarse_weights = case.weights
-    search_of = _Search(
-        found, clock, gap, tell or (lambda words: None), hold or (lambda seconds: None), insist, known or Known()
-    )
+    wanted = wanted or Wanted()
+    search_of = _Search(found, clock, gap, tell or (lambda words: None), hold or (lambda seconds: None), wanted)
     try:
         search_of.begin()
         search_of.close()
         search_of.improve()
     except (TooSlow, Overdue):  # no more tables, no more search: what is known by now is the answer
         pass
-    if insist:
+    if wanted.insist:
         search_of.at_last()
     best, most = search_of.best, search_of.most
     return SearchOutcome(job, best, found, min([most, *(c.bound for c in found)]))
@@ -231,11 +230,10 @@ class _Search:
         gap: Fraction,
         tell: Tell,
         hold: Callable[[float], None],
-        insist: bool,
-        known: Known,
+        wanted: Wanted,
     ) -> None:
         self.found, self.clock, self.gap, self.tell, self.hold = found, clock, gap, tell, hold
-        self.insist, self.known = insist, known
+        self.wanted = wanted
         self.best: Scheduled | None = None
         self.most = NO_STEP
         self.slack: dict[int, Fraction] = {}
@@ -257,7 +255,7 @@ class _Search:
     @property
     def of_interest(self) -> int:
         """What a bound has to reach."""
-        return self.most if self.known.needed and self.best is None else min(self.most, self.known.step)
+        return self.most if self.wanted.needed and self.best is None else min(self.most, self.wanted.below)
 
     def turn_to(self, case: Case) -> None:
         """Give back the tables of the case that was looked at, unless the best plan is one of it."""
@@ -301,7 +299,7 @@ class _Search:
         """
         if self.clock.counts or not self.clock.over():
             return False
-        if self.best is not None or not self.insist:
+        if self.best is not None or not self.wanted.insist:
             return True
         return self.extend().over()
 

@@ -21,7 +21,7 @@ import numpy as np
 from ....models.problem.selection_problem import FORBIDDEN, SelectionProblem
 from ...selection.answer import Answer
 from ...selection.model.clock import Clock
-from ...selection.solve import solve
+from ...selection.solve import solve, solve_accepting
 from .memory import held_bytes
 from .problem import SubmeshPlanning
 
@@ -55,13 +55,14 @@ def fit_memory(
         return None
     cost, x = best
     near = Fraction(max(0, cost - answer.lower_bound), max(1, abs(cost)))
-    return solve(  # a proof counts on the cost of its own solution, so that it is looked for once more
+    # a proof counts on the cost of its own solution, so that it is looked for once more
+    return solve_accepting(
         planning.problem,
-        clock=clock.beside(PROOF_S),
-        gap=max(gap, near),
-        threads=threads,
-        known=[x],
-        accepts=lambda x: holds(planning, x) <= limit,
+        lambda x: holds(planning, x) <= limit,
+        x,
+        clock.beside(PROOF_S),
+        max(gap, near),
+        threads,
     )
 
 

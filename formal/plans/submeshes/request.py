@@ -12,7 +12,7 @@ from ...selection.model.clock import Progress
 from ..plan import fitting_space
 from ..request import PlanRequest, program_of
 from ..time_limit import TimeLimit
-from .search import SubmeshAnswer, plan_submeshes
+from .search import SubmeshAnswer, plan_submeshes, whole_machine
 
 SEARCH_SHARE = 0.7
 """Share of the time limit for tables and search: the check makes all of them again."""
@@ -37,15 +37,11 @@ def carry_out_on_submeshes(
     begun = limit.elapsed_s
     with limit.phase("search"):
         found = plan_submeshes(
-            graph,
-            request.machine,
-            where,
+            whole_machine(graph, request.machine, where, request.memory, notify),
             clock=limit.clock.at_most(None if limit.limit_s is None else SEARCH_SHARE * limit.limit_s),
             gap=request.gap,
             threads=request.threads,
             progress=progress,
-            notify=notify,
-            memory_limit=request.memory,
         )
     limit.note_check(limit.elapsed_s - begun)  # most of it tables, which the check makes again
     return SubmeshOutcome(graph, step, found, found.certificate(request.memory))

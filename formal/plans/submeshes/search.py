@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ....models.cost.limits import check_sizes
-from ....models.cost.selection import Notify, build
+from ....models.cost.selection import Notify, Planning, build
 from ....models.layout.placement import Space
 from ....models.machine.machine import Machine
 from ....models.program.graph import Graph
@@ -64,33 +64,38 @@ class SubmeshAnswer:
         )
 
 
+def whole_machine(
+    graph: Graph, machine: Machine, where: Space, memory_limit: int | None = None, notify: Notify | None = None
+) -> Planning:
+    """The problem without views, which `plan_submeshes` widens.  `memory_limit`: bytes of a device.  Raises
+    `InputError` for what has no submeshes.
+    """
+    if any(t.host for t in graph.tensors):
+        raise Inapplicable(f"{graph.name} has tensors on hosts, and submeshes none", "leave out --submeshes")
+    check_sizes(graph, machine, where)
+    return build(graph, machine, where, memory_limit, notify)
+
+
 def plan_submeshes(
-    graph: Graph,
-    machine: Machine,
-    where: Space,
+    base: Planning,
     *,
     clock: Clock,
     gap: Fraction = Fraction(0),
     threads: int = 1,
     progress: Progress | None = None,
-    notify: Notify | None = None,
     regions: tuple[Region, ...] | None = None,
-    memory_limit: int | None = None,
 ) -> SubmeshAnswer:
-    """The best plan with views that was found.  `regions`: those to be searched; None: what `regions_of` finds;
-    `memory_limit`: bytes of a device (`limited`).  Raises `InputError` where there are no regions.
+    """The best plan with views that was found.  `base`: the problem on the whole machine, with its limit; `regions`:
+    those to be searched; None: what `regions_of` finds.  Raises `InputError` where there are none.
     """
-    if any(t.host for t in graph.tensors):
-        raise Inapplicable(f"{graph.name} has tensors on hosts, and submeshes none", "leave out --submeshes")
-    check_sizes(graph, machine, where)
-    base = build(graph, machine, where, memory_limit, notify)
+    graph, memory_limit = base.graph, base.problem.limit
     until = clock.share(REGIONS_SHARE)
     views = Submeshes(base, until)
     try:
         found = regions_of(base, branches_of(graph), views, until.over) if regions is None else regions
         if not found:
             raise Inapplicable(
-                f"{graph.name} has no branches that could run beside each other on parts of {machine.name!r}",
+                f"{graph.name} has no branches that could run beside each other on parts of {base.machine.name!r}",
                 "leave out --submeshes",
             )
         planning = build_submesh_problem(base, found, views)
