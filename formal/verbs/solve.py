@@ -137,9 +137,8 @@ def solve_command(
         say(f"known: {amount(problem.cost_of(begun), problem)}, {known}")
     say(sentence(published, problem), *asked_lines(answer, problem))
     if published.path is not None:
-        say(
-            f"wrote {published.path} ({published.size} bytes) in {clock.words()}", *published.advice_lines(problem_file)
-        )
+        wrote = f"wrote {published.path} ({published.size} bytes) in {clock.words()}"
+        say(wrote, *published.advice_lines(problem_file))
     return code
 
 

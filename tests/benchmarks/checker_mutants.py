@@ -1,17 +1,18 @@
 """Mutation score of the checkers: how many small changes of `verify/` the nearest tests notice.
 
-    python tests/benchmarks/checker_mutants.py [--count N] [--seed N] [--limit S] [--tree FOLDER]
+    python tests/benchmarks/checker_mutants.py [--count N] [--seed N] [--limit S] [--trees FOLDER ..]
                                                [--store FILE.jsonl] [--page FILE.md]
 
 A mutant is one change of one expression: a comparison turned or moved by one, an integer constant one larger, a `not`
 taken away, `and` and `or` exchanged, a sum made a difference, a condition of a refusal made one that never refuses.  Every
-mutant lies in a copy of the tree and runs the test modules named beside its file in `NEAREST`, in a process of its own,
-until the first test fails.  A mutant that no test notices within the time limit survives; one that runs into the limit
+mutant is the code of one function, exchanged in a process of its own that runs the test modules named beside its file in
+`NEAREST` until the first test fails.  A mutant that no test notices within the time limit survives; one that runs into the limit
 counts as noticed (the test would hang).  Some survivors mean the same as the original and can be noticed by nobody, so
 that the score is a lower bound on what tests see.
 
 Which mutants are drawn hangs on a hash of seed, file and the text of the line and its change, not on line numbers: two
-trees (`--tree`: another checkout, in a folder called `shardproof`) with the same expressions get the same mutants.
+trees (`--trees`: checkouts in folders called `shardproof`) with the same expressions get the same mutants.  An answer
+in the store is taken over where neither the file nor its test modules have changed since.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from __future__ import annotations
 import argparse
 import ast
 import hashlib
+import inspect
 import json
 import multiprocessing
 import os
-import resource
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from types import CodeType, FunctionType
 
 import hypothesis  # noqa: F401  # loaded once, before the tests' processes are forked
 import numba  # noqa: F401
@@ -43,7 +44,7 @@ HERE = Path(__file__).resolve().parent
 FORK = multiprocessing.get_context("fork")
 sys.path.insert(0, str(HERE.parent))
 
-from remove_conditions import LEFT_OUT, OPTIONS, conditions, replaced
+from remove_conditions import OPTIONS, conditions, replaced
 
 NEAREST = (
     ("verify/selection/certificate.py", ("test_verify_selection",)),
@@ -80,9 +81,12 @@ TURNED: dict[type[ast.cmpop], str] = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """`node` of a file with `by` in its place; `tests`: names of test modules."""
+    """`node` of a file with `by` in its place, inside of `function` (its qualified name and first line); `tests`: names of
+    test modules.
+    """
 
     file: str
+    function: tuple[str, int]
     node: ast.expr
     kind: str
     by: str
@@ -95,7 +99,25 @@ class Mutant:
         return f"{self.file}:{self.node.lineno}: {was[:90]} -> {self.by[:90]}"
 
 
-def changes(tree: ast.Module) -> Iterator[tuple[str, ast.expr, str]]:
+Change = tuple[tuple[str, int], str, ast.expr, str]
+"""(function: qualified name and first line, kind, expression, what stands in its place)."""
+
+
+def changes_of(tree: ast.Module) -> Iterator[Change]:
+    """Changes inside of functions and methods, whose code is what a mutant exchanges."""
+    todo: list[tuple[str, ast.Module | ast.ClassDef]] = [("", tree)]
+    while todo:
+        prefix, parent = todo.pop()
+        for node in parent.body:
+            if isinstance(node, ast.ClassDef):
+                todo.append((f"{prefix}{node.name}.", node))
+            elif isinstance(node, ast.FunctionDef):
+                first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+                for kind, expression, by in changes(node):
+                    yield (prefix + node.name, first), kind, expression, by
+
+
+def changes(tree: ast.FunctionDef) -> Iterator[tuple[str, ast.expr, str]]:
     """(kind, expression, what stands in its place), annotations and texts left alone."""
     for test, by in conditions(tree):
         yield "condition dropped", test, by
@@ -121,7 +143,15 @@ def changes(tree: ast.Module) -> Iterator[tuple[str, ast.expr, str]]:
 def _code(node: ast.AST) -> Iterator[ast.AST]:
     """Expressions that run: no annotation, no part of a formatted text, no pattern."""
     for name, value in ast.iter_fields(node):
-        if name in ("annotation", "returns", "pattern", "type_params") or isinstance(node, ast.JoinedStr):
+        if name in (
+            "annotation",
+            "returns",
+            "pattern",
+            "type_params",
+            "decorator_list",
+            "defaults",
+            "kw_defaults",
+        ) or isinstance(node, ast.JoinedStr):
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
@@ -138,48 +168,55 @@ def mutants(root: Path, seed: int) -> list[Mutant]:
         for path in [at] if at.is_file() else sorted(at.glob("*.py")):
             source, seen = path.read_text(encoding="utf-8"), Counter[str]()
             lines, file = source.splitlines(), path.relative_to(root).as_posix()
-            for kind, node, by in changes(ast.parse(source)):
+            for function, kind, node, by in changes_of(ast.parse(source)):
                 text = f"{seed} {file} {kind} {lines[node.lineno - 1].strip()} {ast.unparse(node)} {by}"
                 seen[text] += 1
                 order = hashlib.sha256(f"{text} {seen[text]}".encode()).hexdigest()
-                found.append(Mutant(file, node, kind, by, present, order))
+                found.append(Mutant(file, function, node, kind, by, present, order))
     return sorted(found, key=lambda m: m.order)
 
 
-def is_noticed(mutant: Mutant | None, copy: Path, tests: tuple[str, ...], limit: float, tick: int) -> tuple[bool, str]:
-    """Whether a test fails on the copy with this mutant (None: the copy as it is), and which.  `limit`: seconds of the
-    wall; `tick`: a number of its own for every mutant.
-    """
-    file, source = None, ""
-    if mutant is not None:
-        file = copy / mutant.file
-        source = file.read_text(encoding="utf-8")
-        file.write_text(replaced(source, mutant.node, mutant.by), encoding="utf-8")
-        os.utime(file, (tick, tick))  # bytecode is kept by seconds and length: every mutant gets a second of its own
-    said = copy.parent / "said.txt"
-    process = FORK.Process(target=run_tests, args=(copy, tests, said))
-    process.start()
-    process.join(limit)
-    late = process.is_alive()
-    if late:
-        process.kill()
-        process.join()
-    if file is not None:
-        file.write_text(source, encoding="utf-8")
-        os.utime(file, (tick + 1, tick + 1))
-    failed = (w for w in said.read_text(encoding="utf-8").splitlines() if w.startswith(("FAILED", "ERROR")))
-    return process.exitcode != 0, "time limit" if late else next(failed, "")[:120]
+def is_noticed(mutant: Mutant | None, root: Path, tests: tuple[str, ...], limit: float) -> tuple[bool, str]:
+    """Whether a test fails with this mutant (None: as it is), and which.  `limit`: seconds of the wall."""
+    with tempfile.NamedTemporaryFile("r", suffix=".txt", encoding="utf-8") as said:
+        process = FORK.Process(target=run_tests, args=(mutant, root, tests, said.name))
+        process.start()
+        process.join(limit)
+        late = process.is_alive()
+        if late:
+            process.kill()
+            process.join()
+        failed = [line for line in said.read().splitlines() if line.startswith(("FAILED", "ERROR", "E  "))]
+    return process.exitcode != 0, "time limit" if late else failed[-1][:120] if failed else ""
 
 
-def run_tests(copy: Path, tests: tuple[str, ...], said: Path) -> None:
-    """In a process of its own: the tests of the copy, up to the first that fails.  Exit status 0: none did."""
-    with said.open("w", encoding="utf-8") as stream:
+def run_tests(mutant: Mutant | None, root: Path, tests: tuple[str, ...], said: str) -> None:
+    """In a process of its own: the tests, up to the first that fails.  Exit status 0: none did."""
+    with Path(said).open("w", encoding="utf-8") as stream:
         for descriptor in (1, 2):
             os.dup2(stream.fileno(), descriptor)
-    os.chdir(copy)
-    sys.path.insert(0, str(copy.parent))
-    os.environ["PYTHONPATH"] = str(copy.parent)
+    if mutant is not None:
+        exchange(mutant, root)
     os._exit(int(pytest.main([*OPTIONS, "-p", "no:xdist", *(f"tests/{t}.py" for t in tests)])))
+
+
+def exchange(mutant: Mutant, root: Path) -> None:
+    """Give a loaded function the code of the mutant."""
+    source = (root / mutant.file).read_text(encoding="utf-8")
+    todo, found = [compile(replaced(source, mutant.node, mutant.by), mutant.file, "exec")], None
+    while todo:
+        code = todo.pop()
+        if (code.co_qualname, code.co_firstlineno) == mutant.function:
+            found = code
+        todo += [c for c in code.co_consts if isinstance(c, CodeType)]
+    holder: object = sys.modules["shardproof." + mutant.file.removesuffix(".py").replace("/", ".")]
+    for name in mutant.function[0].split("."):
+        holder = inspect.getattr_static(holder, name)
+        holder = getattr(holder, "fget", None) or getattr(holder, "__func__", holder)
+        holder = inspect.unwrap(holder) if callable(holder) else holder
+    if found is None or not isinstance(holder, FunctionType):
+        raise SystemExit(f"{mutant.text()}: the function was not found")
+    holder.__code__ = found
 
 
 def commit_of(root: Path) -> str:
@@ -193,10 +230,8 @@ def commit_of(root: Path) -> str:
 class Run:
     """One tree's mutants: how many there are, and for every place and kind how many were drawn and noticed."""
 
-    command: str
     commit: str
     date: str
-    seconds: int
     total: int
     places: Mapping[str, tuple[int, int]]
     kinds: Mapping[str, tuple[int, int]]
@@ -208,9 +243,8 @@ class Run:
         return sum(n for _, n in self.places.values()), sum(m for m, _ in self.places.values())
 
 
-def run_of(words: list[str], root: Path, drawn: list[Mutant], noticed: list[bool], total: int) -> Run:
+def run_of(root: Path, drawn: list[Mutant], noticed: list[bool], total: int) -> Run:
     """The counts of a tree."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
     pairs = list(zip(drawn, noticed, strict=True))
 
     def counts(of: Callable[[Mutant], bool]) -> tuple[int, int]:
@@ -218,10 +252,8 @@ def run_of(words: list[str], root: Path, drawn: list[Mutant], noticed: list[bool
         return len(here), sum(here)
 
     return Run(
-        "python tests/benchmarks/checker_mutants.py" + "".join(f" {w}" for w in words),
         commit_of(root),
         f"{datetime.now(UTC):%Y-%m-%d}",
-        round(used.ru_utime + used.ru_stime),
         total,
         {place: counts(lambda m, p=place: m.file == p or m.file.startswith(p + "/")) for place, _ in NEAREST},
         {kind: counts(lambda m, k=kind: m.kind == k) for kind in sorted({m.kind for m in drawn})},
@@ -229,19 +261,19 @@ def run_of(words: list[str], root: Path, drawn: list[Mutant], noticed: list[bool
     )
 
 
-def page(runs: list[Run]) -> str:
+def page(command: str, runs: list[Run]) -> str:
     """A column for every run, and the survivors of the last one."""
     last = runs[-1]
-    out = ["# Mutation score of the checkers", "", f"`{last.command}`, {last.date}.", ""]
+    out = ["# Mutation score of the checkers", "", f"`{command}`, {last.date}.", ""]
     out += [
         "Small changes of `verify/`, each tried with the nearest fast test modules alone (`NEAREST` in the script), not"
     ]
     out += ["with the whole suite. A survivor is one that these do not notice; it may mean the same as the original."]
     out += ["The same seed draws the same mutants in two trees, where their expressions are the same.", ""]
-    out += ["| commit | mutants | drawn | noticed | score | processor s |", "|---|---:|---:|---:|---:|---:|"]
+    out += ["| commit | mutants | drawn | noticed | score |", "|---|---:|---:|---:|---:|"]
     for r in runs:
         noticed, drawn = r.score
-        out.append(f"| {r.commit} | {r.total:,} | {drawn} | {noticed} | {100 * noticed / drawn:.1f} % | {r.seconds} |")
+        out.append(f"| {r.commit} | {r.total:,} | {drawn} | {noticed} | {100 * noticed / drawn:.1f} % |")
     head = "".join(f" {r.commit} |" for r in runs)
     out += ["", f"| checker | tests |{head}", "|---|---|" + "---:|" * len(runs)]
     for place, tests in NEAREST:
@@ -253,44 +285,73 @@ def page(runs: list[Run]) -> str:
     return "\n".join([*out, "", f"## Survivors of {last.commit}", "", "```text", *last.survivors, "```", ""])
 
 
+def answers(store: Path) -> dict[str, bool]:
+    """Answers of the store by their keys."""
+    if not store.exists():
+        return {}
+    rows = (json.loads(line) for line in store.read_text(encoding="utf-8").splitlines())
+    return {row["key"]: row["noticed"] for row in rows}
+
+
+def key_of(mutant: Mutant, root: Path) -> str:
+    """A digest of the change, of its file and of its test modules: what an answer is taken over for."""
+    digest = hashlib.sha256(mutant.order.encode())
+    for path in (root / mutant.file, *(root / "tests" / f"{t}.py" for t in mutant.tests)):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 def main(words: list[str]) -> int:
     """Command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=float, default=90.0, help="seconds of the wall of a mutant's tests")
-    parser.add_argument("--tree", type=Path, default=HERE.parents[1])
-    parser.add_argument("--store", type=Path, help="JSON lines, one for each run; the page has a column for each")
+    parser.add_argument("--limit", type=float, default=240.0, help="seconds of the wall of a mutant's tests")
+    parser.add_argument("--trees", type=Path, nargs="+", default=[HERE.parents[1]])
+    parser.add_argument("--store", type=Path, help="JSON lines, one for each answer; known ones are not asked again")
     parser.add_argument("--page", type=Path)
     asked = parser.parse_args(words)
-    root = asked.tree.resolve()
-    every = mutants(root, asked.seed)
-    drawn, noticed = every[: asked.count], list[bool]()
+    runs = []
     with tempfile.TemporaryDirectory() as at:
-        copy = Path(at) / "shardproof"
-        shutil.copytree(root, copy, ignore=shutil.ignore_patterns(*LEFT_OUT), symlinks=True)
-        for tests in sorted({m.tests for m in drawn}):
-            wrong, why = is_noticed(None, copy, tests, 10 * asked.limit, 0)
-            if wrong:
-                sys.stderr.write(f"{', '.join(tests)} fail on the tree as it is: {why}\n")
+        store = asked.store or Path(at, "store.jsonl")
+        for root in (tree.resolve() for tree in asked.trees):
+            every = mutants(root, asked.seed)
+            drawn = every[: asked.count]
+            process = FORK.Process(target=judge, args=(drawn, root, asked.limit, store))  # one for each tree's modules
+            process.start()
+            process.join()
+            if process.exitcode:
                 return 1
-        for i, mutant in enumerate(drawn):
-            seen, why = is_noticed(mutant, copy, mutant.tests, asked.limit, 2 * i + 2)
-            noticed.append(seen)
-            sys.stdout.write(f"{'noticed ' if seen else 'SURVIVES'} {mutant.text()} {why}\n")
-            sys.stdout.flush()
-    run = run_of(words, root, drawn, noticed, len(every))
-    earlier = []
-    if asked.store and asked.store.exists():
-        earlier = [Run(**json.loads(line)) for line in asked.store.read_text(encoding="utf-8").splitlines()]
-    if asked.store:
-        with asked.store.open("a", encoding="utf-8") as store:
-            store.write(json.dumps(asdict(run)) + "\n")
-    text = page([*earlier, run])
+            known = answers(store)
+            runs.append(run_of(root, drawn, [known[key_of(m, root)] for m in drawn], len(every)))
+    command = "python tests/benchmarks/checker_mutants.py" + "".join(f" {w}" for w in words)
+    text = page(command, runs)
     if asked.page:
         asked.page.write_text(text, encoding="utf-8")
     sys.stdout.write(text)
     return 0
+
+
+def judge(drawn: list[Mutant], root: Path, limit: float, store: Path) -> None:
+    """Add an answer to the store for every mutant that has none.  The tests are loaded once, and run in forks."""
+    known, right = answers(store), set[tuple[str, ...]]()
+    os.chdir(root)
+    sys.path.insert(0, str(root.parent))
+    os.environ["PYTHONPATH"] = str(root.parent)
+    every = sorted({f"tests/{t}.py" for m in drawn for t in m.tests})
+    pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", "-p", "no:xdist", *every])
+    for mutant in drawn:
+        key = key_of(mutant, root)
+        if key in known:
+            continue
+        if mutant.tests not in right and (wrong := is_noticed(None, root, mutant.tests, 10 * limit))[0]:
+            raise SystemExit(f"{', '.join(mutant.tests)} fail on the tree as it is: {wrong[1]}")
+        right.add(mutant.tests)
+        known[key], why = is_noticed(mutant, root, mutant.tests, limit)
+        sys.stdout.write(f"{'noticed ' if known[key] else 'SURVIVES'} {mutant.text()} {why}\n")
+        sys.stdout.flush()
+        with store.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps({"key": key, "noticed": known[key], "change": mutant.text()}) + "\n")
 
 
 if __name__ == "__main__":
