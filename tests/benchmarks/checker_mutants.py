@@ -12,7 +12,8 @@ that the score is a lower bound on what tests see.
 
 Which mutants are drawn hangs on a hash of seed, file and the text of the line and its change, not on line numbers: two
 trees (`--trees`: checkouts in folders called `shardproof`) with the same expressions get the same mutants.  An answer
-in the store is taken over where neither the file nor its test modules have changed since.
+in the store is taken over where neither the file nor its test modules have changed since; what some of them notice, more
+of them do as well.  A tree that lacks a test module is asked without it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -47,14 +48,20 @@ sys.path.insert(0, str(HERE.parent))
 from remove_conditions import OPTIONS, conditions, replaced
 
 NEAREST = (
-    ("verify/selection/certificate.py", ("test_verify_selection",)),
-    ("verify/selection/dual.py", ("test_verify_selection",)),
-    ("verify/selection/ground.py", ("test_verify_selection",)),
-    ("verify/selection/elimination.py", ("test_verify_selection", "test_elimination_records")),
+    ("verify/selection/certificate.py", ("test_verify_selection", "test_selection_refused")),
+    ("verify/selection/dual.py", ("test_verify_selection", "test_selection_refused")),
+    ("verify/selection/ground.py", ("test_verify_selection", "test_selection_refused")),
+    (
+        "verify/selection/elimination.py",
+        ("test_verify_selection", "test_elimination_records", "test_selection_refused"),
+    ),
     ("verify/selection/rounded.py", ("test_selection_rounded",)),
     ("verify/selection/presolve.py", ("test_selection_reductions",)),
     ("verify/selection/usage.py", ("test_selection_reductions",)),
-    ("verify/schedules", ("test_schedule_checker", "test_schedule_attacked", "test_schedule_conditions")),
+    (
+        "verify/schedules",
+        ("test_schedule_checker", "test_schedule_attacked", "test_schedule_conditions", "test_schedule_refused"),
+    ),
     ("verify/egraphs", ("test_extraction_attacked",)),
     ("verify/equality/forms.py", ("test_equality_forms", "test_equal_attacks")),
     ("verify/equality/conditions.py", ("test_equality_forms", "test_equal_attacks")),
@@ -285,20 +292,42 @@ def page(command: str, runs: list[Run]) -> str:
     return "\n".join([*out, "", f"## Survivors of {last.commit}", "", "```text", *last.survivors, "```", ""])
 
 
-def answers(store: Path) -> dict[str, bool]:
-    """Answers of the store by their keys."""
-    if not store.exists():
-        return {}
-    rows = (json.loads(line) for line in store.read_text(encoding="utf-8").splitlines())
-    return {row["key"]: row["noticed"] for row in rows}
+@dataclass
+class Answers:
+    """Answers by what they are about: `change`, a digest of a mutant and of its file; `tests`, a digest of each test
+    module that was asked.  `store`: JSON lines, to which answers are added.
+    """
+
+    store: Path
+    known: dict[str, list[tuple[dict[str, str], bool]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.store.exists():
+            for row in map(json.loads, self.store.read_text(encoding="utf-8").splitlines()):
+                self.known.setdefault(row["change"], []).append((row["tests"], row["noticed"]))
+
+    def of(self, mutant: Mutant, root: Path) -> bool | None:
+        """Whether a mutant is noticed: if some of its tests notice it all do; if they do not, only the same may say so."""
+        change, tests = digests(mutant, root)
+        for asked, noticed in self.known.get(change, ()):
+            if asked == tests or (noticed and asked.items() <= tests.items()):
+                return noticed
+        return None
+
+    def add(self, mutant: Mutant, root: Path, noticed: bool) -> None:
+        """Keep an answer."""
+        change, tests = digests(mutant, root)
+        self.known.setdefault(change, []).append((tests, noticed))
+        row = {"change": change, "tests": tests, "noticed": noticed, "text": mutant.text()}
+        with self.store.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(row) + "\n")
 
 
-def key_of(mutant: Mutant, root: Path) -> str:
-    """A digest of the change, of its file and of its test modules: what an answer is taken over for."""
-    digest = hashlib.sha256(mutant.order.encode())
-    for path in (root / mutant.file, *(root / "tests" / f"{t}.py" for t in mutant.tests)):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+def digests(mutant: Mutant, root: Path) -> tuple[str, dict[str, str]]:
+    """(of the change and its file, of every test module)."""
+    source = (root / mutant.file).read_bytes()
+    tests = {t: hashlib.sha256((root / "tests" / f"{t}.py").read_bytes()).hexdigest() for t in mutant.tests}
+    return hashlib.sha256(mutant.order.encode() + source).hexdigest(), tests
 
 
 def main(words: list[str]) -> int:
@@ -322,8 +351,8 @@ def main(words: list[str]) -> int:
             process.join()
             if process.exitcode:
                 return 1
-            known = answers(store)
-            runs.append(run_of(root, drawn, [known[key_of(m, root)] for m in drawn], len(every)))
+            known = Answers(store)
+            runs.append(run_of(root, drawn, [bool(known.of(m, root)) for m in drawn], len(every)))
     command = "python tests/benchmarks/checker_mutants.py" + "".join(f" {w}" for w in words)
     text = page(command, runs)
     if asked.page:
@@ -334,24 +363,22 @@ def main(words: list[str]) -> int:
 
 def judge(drawn: list[Mutant], root: Path, limit: float, store: Path) -> None:
     """Add an answer to the store for every mutant that has none.  The tests are loaded once, and run in forks."""
-    known, right = answers(store), set[tuple[str, ...]]()
+    known, right = Answers(store), set[tuple[str, ...]]()
     os.chdir(root)
     sys.path.insert(0, str(root.parent))
     os.environ["PYTHONPATH"] = str(root.parent)
     every = sorted({f"tests/{t}.py" for m in drawn for t in m.tests})
     pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", "-p", "no:xdist", *every])
     for mutant in drawn:
-        key = key_of(mutant, root)
-        if key in known:
+        if known.of(mutant, root) is not None:
             continue
         if mutant.tests not in right and (wrong := is_noticed(None, root, mutant.tests, 10 * limit))[0]:
             raise SystemExit(f"{', '.join(mutant.tests)} fail on the tree as it is: {wrong[1]}")
         right.add(mutant.tests)
-        known[key], why = is_noticed(mutant, root, mutant.tests, limit)
-        sys.stdout.write(f"{'noticed ' if known[key] else 'SURVIVES'} {mutant.text()} {why}\n")
+        noticed, why = is_noticed(mutant, root, mutant.tests, limit)
+        known.add(mutant, root, noticed)
+        sys.stdout.write(f"{'noticed ' if noticed else 'SURVIVES'} {mutant.text()} {why}\n")
         sys.stdout.flush()
-        with store.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps({"key": key, "noticed": known[key], "change": mutant.text()}) + "\n")
 
 
 if __name__ == "__main__":
