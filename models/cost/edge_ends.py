@@ -90,7 +90,7 @@ def coupled_cells(a: End, b: End, hierarchy: tuple[int, ...]) -> int:
     return a.layouts * b.layouts * ends * prod(hierarchy) * levels
 
 
-def movements(graph: Graph) -> Iterator[tuple[str, str, str, int]]:
+def communication_edges(graph: Graph) -> Iterator[tuple[str, str, str, int]]:
     """(tensor, writer, reader, input position) of every movement, keys of axis orders; empty for a copy: see
     `models.cost.selection`.
     """

@@ -34,7 +34,7 @@ from ..machine.machine import Machine
 from ..program import fused, scan
 from ..program.graph import Graph
 from ..program.operators import NodeKind, Operator
-from .edge_ends import End, Ends, coupled_cells, movements
+from .edge_ends import End, Ends, communication_edges, coupled_cells
 
 MOST_DEVICES: Final = 4096
 """Of what is planned as one: 8,192 with whole tables took 24 GB.  Stages of a larger machine have fewer."""
@@ -254,7 +254,7 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
     ends = Ends(counter.involving, devices, counter.where.uneven, ops, orders, limits)
     seen, tables, resting = set[object](), set[object](), resting_places(graph)
     intervals = set[object]()
-    for tensor, writer, reader, position in movements(graph):
+    for tensor, writer, reader, position in communication_edges(graph):
         copy = copy_key(resting.get(tensor, tensor))
         a = ends.of(ops[writer].output, writer) if writer else ends.of(None, copy)
         b = ends.of(ops[reader].inputs[position], reader) if reader else ends.of(None, copy)

@@ -150,7 +150,7 @@ class _Reverse:
         read_outside = {a.tensor for x in apart.after for a in x.inputs} | {*outside}
         left = [t for t in dict.fromkeys([*moving, *(x.output.tensor for x in inside)]) if t in read_outside]
         zeros = self._starts(ends)
-        loop_op = self._loop(body, inside, moving, following, used, left, lifter, zeros, wanted)
+        loop_op = self._loop(body, inside, following, used, left, lifter, zeros, wanted)
         if loop_op is None:
             raise GraphError(
                 f"operator {op.name!r}", "no gradient: the derivative of its body is no loop over its rows"
@@ -295,7 +295,6 @@ class _Reverse:
         self,
         body: Graph,
         inside: Sequence[Operator],
-        moving: Sequence[str],
         following: Sequence[str],
         used: Sequence[str],
         left: Sequence[str],
@@ -304,7 +303,7 @@ class _Reverse:
         wanted: Sequence[int],
     ) -> Operator | None:
         """The reverse loop: `used` values of the forward pass are read, `left` ones kept of every turn."""
-        op = self.op
+        op, moving = self.op, [CARRIED + name for name in self.carried]
         entering = [*moving, *used]
         graph = as_graph(op.name, body, entering, inside, following)
         texts_, inputs = [], []
