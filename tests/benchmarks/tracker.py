@@ -251,6 +251,14 @@ BARS = (
         partial(at_least, 40),
     ),
     Bar(
+        "checker-mutants",
+        "mutants of checkers that their nearest tests notice, before and after long functions were split",
+        "not lower",
+        r"^\| [0-9a-f]{10} \| [\d,]+ \| \d+ \| \d+ \| ([\d.]+) % \|",
+        "{0} -> {1} %",
+        lambda f: f[-1] >= f[0],
+    ),
+    Bar(
         "pipelined",
         "BERT-Large, everything together: gap",
         "3 %",
