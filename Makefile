@@ -11,12 +11,12 @@ FAST := not slow and not gpu and not torch and not coq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install plan test lint format typecheck kernels test-slow test-optimized test-pythons test-mpi test-gpu test-torch test-all docs bench clean distclean
+.PHONY: help install plan test lint format typecheck kernels coverage test-slow test-optimized test-pythons test-mpi test-gpu test-torch test-all docs bench clean distclean
 
 help:
 	@echo "make plan       plan BERT-Large on 4x8, check the plan, explain it, run a small model of the same structure on 8 ranks"
 	@echo "make test       lint, types, tests (JOBS=0: one process; PYTEST='-k machine': more options)"
-	@echo "make lint | format | typecheck | test-slow | test-optimized | test-pythons | test-mpi | test-gpu | test-torch | test-all | docs | bench | clean | distclean"
+	@echo "make lint | format | typecheck | coverage | test-slow | test-optimized | test-pythons | test-mpi | test-gpu | test-torch | test-all | docs | bench | clean | distclean"
 
 install: $(READY)
 
@@ -77,6 +77,11 @@ test-pythons: $(READY)
 	  "$$venv/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary :all: --editable '.[mpi,dev]' || exit 1; \
 	  "$$venv/bin/python" -m pytest -n $(JOBS) -m "$(FAST)" $(PYTHONS_TESTS) $(PYTEST) || exit 1; \
 	done
+
+# Lines that run under the nearest tests of the checkers, with those that none runs: a page beside the other results.
+coverage: $(READY)
+	$(PY) -m pip install --quiet --disable-pip-version-check coverage
+	$(PY) tests/benchmarks/line_coverage.py --page tests/benchmarks/results/line-coverage.md
 
 test-mpi: $(READY)
 	$(PY) -m pytest -m mpi $(PYTEST)

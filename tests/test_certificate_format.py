@@ -128,7 +128,7 @@ def cases(module: str, function: str) -> set[str]:
     ("mark", "module", "function"),
     [
         ("selection claims", "proofs/selection/file", "_decode_claim"),
-        ("selection records", "proofs/selection/file", "_decode_records"),
+        ("selection records", "proofs/selection/file", "_decode_record"),
         ("reduction requests", "proofs/collective_programs/file", "_request"),
         ("reduction claims", "proofs/collective_programs/file", "_claim"),
         ("schedule subjects", "proofs/schedules/file", "_subject"),

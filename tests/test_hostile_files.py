@@ -146,7 +146,7 @@ def test_programs_over_cuts_are_counted(part: str) -> None:
         return
     if part == "front":
         with pytest.raises(ContainerError, match="program over cuts.*--large"):
-            bound._below(n, stages, micro, (rows, rows, rows), sends, 1 << 60, [1] * n, sends, little())
+            bound._below(n, stages, micro, (rows, rows, rows), sends, (1 << 60, [1] * n, sends), little())
         return
     hops = [[1] * n for _ in range(n)]
     known = cuts.Known(rows, rows, rows, rows, rows, hops, hops)
@@ -181,7 +181,8 @@ def test_the_front_keeps_what_the_squares_kept() -> None:
         one = [[rnd.randint(1, 20) if i < j else 0 for j in range(n + 1)] for i in range(n)]
         sends, there, forward = ([rnd.randint(0, 5) for _ in range(n + 1)] for _ in range(3))
         wanted = rnd.randint(10, 120)
-        found = bound._below(n, stages, 2, (one, one, step), sends, wanted, forward[:n], there, Budget.with_large())
+        goal = (wanted, forward[:n], there)
+        found = bound._below(n, stages, 2, (one, one, step), sends, goal, Budget.with_large())
         todo, some = [(0, stages, 0, 0)], False
         while todo and not some:
             i, left, whole, ahead = todo.pop()

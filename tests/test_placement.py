@@ -25,6 +25,7 @@ from shardproof.models.collective_programs.parallelism import (
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.proofs.collective_programs.certificate import PlacementCertificate, Term
+from shardproof.proofs.container.canonical import ContainerError
 from shardproof.verify.collective_programs.placement import check_placement, count_matrices
 
 NOTE = [
@@ -50,6 +51,33 @@ def brute_force(hierarchy: tuple[int, ...], axes: tuple[int, ...]) -> set[tuple[
         ):
             found.add(m)
     return found
+
+
+@pytest.mark.parametrize(
+    ("hierarchy", "axes", "matrices", "words"),
+    [
+        ((), (2,), (), "must be positive and not empty"),
+        ((2,), (0,), (), "must be positive and not empty"),
+        ((2, 2), (4,), (((2,),),), "must have 1 rows of 2 positive entries"),
+        ((2, 2), (4,), (((-2, -2),),), "must have 1 rows of 2 positive entries"),
+        ((2, 2), (4,), (((2, 2), (1, 1)),), "must have 1 rows of 2 positive entries"),
+        ((2, 2), (4,), (((2, 1),),), "row 0: product 2, the axis has 4"),
+        ((2, 2), (4,), (((4, 1),),), "column 0: product 4, the level has 2"),
+        ((2, 2), (4,), (((2, 2),), ((2, 2),)), "listed twice"),
+        ((2, 2), (2, 2), (((2, 1), (1, 2)),), "1 matrices are listed, there are 2"),
+    ],
+)
+def test_lists_that_are_wrong(
+    hierarchy: tuple[int, ...], axes: tuple[int, ...], matrices: tuple[tuple[tuple[int, ...], ...], ...], words: str
+) -> None:
+    found = check_placement(PlacementCertificate(PlacementProblem(hierarchy, axes), matrices))
+    assert found.verdict is Verdict.REFUTED
+    assert words in found.reason
+
+
+def test_more_devices_than_are_counted() -> None:
+    with pytest.raises(ContainerError, match="too large to be checked"):
+        check_placement(PlacementCertificate(PlacementProblem((1 << 21,), (1 << 21,)), (((1 << 21,),),)))
 
 
 @pytest.mark.parametrize(("hierarchy", "axes", "count"), NOTE)

@@ -29,7 +29,7 @@ from shardproof.models.text import InputError
 from shardproof.proofs.schedules.certificate import AFTER_ALL, BEFORE_ALL, Refutation, ScheduleCertificate
 from shardproof.proofs.schedules.file import _encode_subject
 from shardproof.verify.budget import Budget
-from shardproof.verify.schedules import bounds, levels
+from shardproof.verify.schedules import bounds
 from shardproof.verify.schedules.certificate import check_schedule
 from shardproof.verify.schedules.network import network
 
@@ -296,7 +296,7 @@ def test_rows_that_raise_give_the_same_heads_and_tails_when_what_they_bring_is_c
         tasks = tuple(Task(str(k), int(random.integers(0, 9)), (int(random.integers(lists)),)) for k in range(n))
         streams = tuple(Stream(0, str(s)) for s in range(lists))
         problem = ScheduleProblem("random", streams, tasks, tuple(Precedence(*x) for x in links), (), (None,)).check()
-        net, _ = network(problem)
+        net, memory = network(problem)
         span = int(random.integers(40, 200))
         rows = np.array(
             [
@@ -306,17 +306,16 @@ def test_rows_that_raise_give_the_same_heads_and_tails_when_what_they_bring_is_c
         )
         state = bounds.state(net, Budget.of(0))
         plain = list(state.head), list(state.tail)
-        found: list[tuple[int, int]] = []
-        replay = levels.Levels(net, span, Budget.of(0))
+        replay = bounds.Replay(net, memory, state, Refutation(span, rows), Budget.of(0))
         shop = Shop(_encode_subject(problem))
         second = Cases(shop, span + 1)
         for part in (rows[:n], rows[n:]):
-            assert replay.replay_rows(state, part, found, 0) == len(part)
+            assert replay.levels.replay_rows(state, part, replay.made, 0) == len(part)
             for word, task, stream, least, _ in part.tolist():
                 second.all_before(task, shop.streams[stream], least, word == AFTER_ALL)
             assert (state.head, state.tail) == (second.head, second.tail)
-            for a, b in made[: 1 - len(found)]:
-                bounds._link(state, net.times.tolist(), a, b, span, Budget.of(0), found)
+            for a, b in made[: 1 - len(replay.made)]:
+                replay.link(a, b)
                 second.links.append((a, b, 0))
                 second.order(a, b)
         raises += plain != (state.head, state.tail)

@@ -85,31 +85,17 @@ def generate(chain: Chain) -> Kernel:
     real = real_of(chain.operands)
     shape, walks = merge_dimensions(chain.shape, [*(o.strides for o in chain.operands), dense(chain.shape)])
     inputs, out = walks[:-1], walks[-1]
-    vector_type, width = VECTORS[real]
-    masks = any(o.dtype not in REALS for o in chain.operands)
-    if (
-        masks
-        or shape[-1] % width
-        or any(w[-1] not in (0, 1) or (w[-1] == 1 and any(s % width for s in w[:-1])) for w in inputs)
-    ):
-        width = 1
     kinds = [t for t, _ in values(chain.steps, [(o.c_type, "0") for o in chain.operands], real, "")[1]]
-    if any(kinds[r] != real for r in chain.results):
-        width = 1
+    vector_type = VECTORS[real][0]
+    width = _width(chain, shape, inputs, all(kinds[r] == real for r in chain.results))
     integer = index_type(shape, walks)
     total = prod(shape) // width
-    lines = [
-        (
-            f"for ({integer} i = ({integer})blockIdx.x * {BLOCK} + threadIdx.x; i < {total}; i += "
-            f"({integer})gridDim.x * {BLOCK}) {{"
-        )
-    ]
     sizes = [*shape[:-1], shape[-1] // width]
-    rest = "i"
-    for k in reversed(range(1, len(sizes))):
-        lines += [f"const {integer} c{k} = {rest} % {sizes[k]};", f"const {integer} r{k} = {rest} / {sizes[k]};"]
-        rest = f"r{k}"
-    lines.append(f"const {integer} c0 = {rest};")
+    lines = [
+        f"for ({integer} i = ({integer})blockIdx.x * {BLOCK} + threadIdx.x; i < {total}; "
+        + f"i += ({integer})gridDim.x * {BLOCK}) {{",
+        *_coordinates(sizes, integer),
+    ]
 
     def offset(walk: Sequence[int]) -> str:
         terms = [f"c{k} * {s * (width if k == len(sizes) - 1 else 1)}" for k, s in enumerate(walk) if s]
@@ -149,6 +135,25 @@ def generate(chain: Chain) -> Kernel:
     name, text = unique_name("chain", text)
     types = (*(o.c_type for o in chain.operands), *results)
     return Kernel(name, text, types, (min(MOST_BLOCKS, -(-total // BLOCK)), 1), BLOCK, width)
+
+
+def _width(chain: Chain, shape: Sequence[int], inputs: Sequence[Sequence[int]], plain: bool) -> int:
+    """Elements that a thread takes at once: a whole vector where rows and strides allow it; `plain`: all results are of
+    the type that is computed in.
+    """
+    width = VECTORS[real_of(chain.operands)][1]
+    masks = any(o.dtype not in REALS for o in chain.operands)
+    uneven = any(w[-1] not in (0, 1) or (w[-1] == 1 and any(s % width for s in w[:-1])) for w in inputs)
+    return width if plain and not (masks or shape[-1] % width or uneven) else 1
+
+
+def _coordinates(sizes: Sequence[int], integer: str) -> list[str]:
+    """C of the coordinates c0, c1, .. of element i of a box."""
+    lines, rest = list[str](), "i"
+    for k in reversed(range(1, len(sizes))):
+        lines += [f"const {integer} c{k} = {rest} % {sizes[k]};", f"const {integer} r{k} = {rest} / {sizes[k]};"]
+        rest = f"r{k}"
+    return [*lines, f"const {integer} c0 = {rest};"]
 
 
 def result_types(chain: Chain) -> tuple[str, ...]:

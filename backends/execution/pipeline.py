@@ -32,7 +32,7 @@ from .held import Blocks, RankBlocks
 from .interpreter import RankError, Source, move_label, run_part, statistics_label
 from .live import alone
 from .reference import as_stored, check_inputs
-from .run import Traffic, assemble, slices, traffic
+from .run import Traffic, assemble, run_threads, slices, traffic
 
 Results = dict[tuple[str, int], Array]
 """(result, micro-batch): a rank's block; `ONCE` for what a step has once."""
@@ -294,6 +294,11 @@ def run_pipeline(
     results: list[Results] = [{} for _ in where]
     errors: list[RankError] = []
 
+    def abort() -> None:
+        letters.abort()
+        for hub in hubs:
+            hub.abort()
+
     def work(n: int) -> None:
         view, r = where[n]
         mine = {s: transports[s][r] for s in staged.stages_of(view)}
@@ -302,21 +307,9 @@ def run_pipeline(
         except RankError as e:
             if not any(hub.failed for hub in hubs):
                 errors.append(e)
-            letters.abort()
-            for hub in hubs:
-                hub.abort()
+            abort()
 
-    threads = [threading.Thread(target=work, args=(n,), name=f"rank {n}", daemon=True) for n in range(len(where))]
-    try:
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-    except BaseException:  # interrupted: nobody waits for ranks that wait for each other
-        letters.abort()
-        for hub in hubs:
-            hub.abort()
-        raise
+    run_threads(work, len(where), abort)
     if errors:
         raise errors[0]
     found: list[Traffic] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
@@ -141,15 +141,7 @@ def run_virtual(
                 errors.append(e)
             hub.abort()
 
-    threads = [threading.Thread(target=work, args=(r,), name=f"rank {r}", daemon=True) for r in range(devices)]
-    try:
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-    except BaseException:  # interrupted: nobody waits for ranks that wait for each other
-        hub.abort()
-        raise
+    run_threads(work, devices, hub.abort)
     if errors:
         raise errors[0]
     outputs = {
@@ -165,6 +157,19 @@ def run_virtual(
         tuple(s for r in recorders if r is not None for s in r.spans),
         tuple(m.peak for m in meters if m is not None),
     )
+
+
+def run_threads(work: Callable[[int], None], ranks: int, abort: Callable[[], None]) -> None:
+    """`work(rank)` of every rank on a thread of its own.  `abort`: nobody waits for ranks that wait for each other."""
+    threads = [threading.Thread(target=work, args=(r,), name=f"rank {r}", daemon=True) for r in range(ranks)]
+    try:
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    except BaseException:  # interrupted
+        abort()
+        raise
 
 
 def assemble(xp: ModuleType, name: str, shape: tuple[int, ...], boxes: tuple[Box, ...], blocks: list[Array]) -> Array:

@@ -308,13 +308,10 @@ def _main(folder: Path) -> None:
                 tasks.append(("wholes", n, 0, _whole_call(program, rank, transport, source, xp, watching)))
             if what["parts"]:
                 plain = lower(graph, hierarchy, job.choices)
-                tasks += [
-                    ("operators", n, k, call) for k, call in _operator_tasks(plain, job.choices, rank, pool, seen)
-                ]
-                tasks += [
-                    ("movements", n, k, call)
-                    for k, call in _communication_tasks(plain.movements, graph, transport, pool, seen)
-                ]
+                calls = _operator_tasks(plain, job.choices, rank, pool, seen)
+                tasks += [("operators", n, k, call) for k, call in calls]
+                moves = _communication_tasks(plain.movements, graph, transport, pool, seen)
+                tasks += [("movements", n, k, call) for k, call in moves]
         transport.account("timing")
         seconds: list[list[float]] = [[] for _ in tasks]
         spans: list[list[list[float]]] = [[] for _ in tasks]
@@ -324,8 +321,7 @@ def _main(folder: Path) -> None:
                 world.Barrier()
                 clock = time.thread_time if kind == "operators" and not device.is_device(xp) else time.perf_counter
                 start = clock()
-                result = call()
-                del result
+                call()
                 wait()
                 if turn:
                     seconds[t].append(clock() - start)
@@ -336,24 +332,34 @@ def _main(folder: Path) -> None:
         place = "collecting the results"
         gathered = world.gather((seconds, spans), 0)
         if gathered is not None:
-            slowest = [[max(s[t][r] for s, _ in gathered) for r in range(what["rounds"])] for t in range(len(tasks))]
-            found: dict[str, list[object]] = {"wholes": [], "operators": [], "movements": []}
-            for t, (kind, n, k, _) in enumerate(tasks):
-                quiet = (
-                    float(np.array([at[t] for _, at in gathered]).max(axis=0).min(axis=0).sum())
-                    if kind == "wholes"
-                    else 0.0
-                )
-                found[kind].append([slowest[t], quiet] if kind == "wholes" else [n, k, slowest[t]])
+            found = _found(gathered, [task[:3] for task in tasks], what["rounds"])
             (folder / "results.json").write_text(json.dumps(found))
         table[rank, 1] = progress.DONE
-    except RankError as e:
-        write_error(folder, e)
-        raise
     except Exception as e:
-        error = RankError(rank, place, f"{type(e).__name__}: {e}")
+        error = e if isinstance(e, RankError) else RankError(rank, place, f"{type(e).__name__}: {e}")
         write_error(folder, error)
+        if error is e:
+            raise
         raise error from e
+
+
+def _found(
+    gathered: Sequence[tuple[list[list[float]], list[list[list[float]]]]],
+    tasks: Sequence[tuple[str, int, int]],
+    rounds: int,
+) -> dict[str, list[object]]:
+    """Seconds of every task on its slowest rank, and of whole programs without waiting; `gathered`: of every rank, its
+    seconds and the spans of its recorder.
+    """
+    found: dict[str, list[object]] = {"wholes": [], "operators": [], "movements": []}
+    for t, (kind, n, k) in enumerate(tasks):
+        slowest = [max(s[t][r] for s, _ in gathered) for r in range(rounds)]
+        if kind == "wholes":
+            quiet = float(np.array([at[t] for _, at in gathered]).max(axis=0).min(axis=0).sum())
+            found[kind].append([slowest, quiet])
+        else:
+            found[kind].append([n, k, slowest])
+    return found
 
 
 def _whole_call(

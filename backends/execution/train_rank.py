@@ -215,17 +215,8 @@ def train_job(
             np.save(folder / file, np.ascontiguousarray(base[name]), allow_pickle=False)
         (folder / "plan.spz").write_bytes(opened.data)
         (folder / "graph.json").write_text(begun.graph.to_json())
-        feed = begun.feed
-        asked = {
-            "kind": _kind(opened.held),
-            "scale": opened.scale,
-            "options": asdict(options),
-            "consent": consent.to_ranks(opened.held.graph),
-            "feed": {k: getattr(feed, k) for k in ("seed", "dtype", "stored", "data", "same")},
-            "origin": asdict(begun.origin),
-            "first": begun.step + 1,
+        asked = _start_json(opened, begun, options) | {
             "last": last,
-            "loss": begun.loss,
             "save": None if save is None else str(save.resolve()),
             "every": every,
             "results": results,
@@ -238,13 +229,7 @@ def train_job(
             launch(["-m", f"{_ROOT}.backends.execution.train_rank", str(folder)], ranks, timeout_s, folder, lines.heard)
         except LaunchError as e:
             lines.heard()
-            error = read_error(folder)
-            death, table = progress.read_death(folder), progress.open_table(folder)
-            at = np.fromfile(folder / "at.bin", dtype=np.int64)
-            if error is None and isinstance(e, SilentRank):
-                error = RankError(e.rank, f"step {at[e.rank]}", e.reason)
-            elif error is None and death is not None and (rank := death.rank_in(table[:, 0].tolist())) is not None:
-                error = RankError(rank, f"step {at[rank]}", death.words())
+            error = _error_of(folder, e)
             if error is not None and error.place.startswith((PLACE, SHARED)):
                 raise InputError(error.reason) from e
             if error is not None:
@@ -254,6 +239,32 @@ def train_job(
         names = graph.results if results else ()
         whole = {t: np.load(folder / f"outputs/{n}.npy", allow_pickle=False) for n, t in enumerate(names)}
         return {t: widen(np, v) for t, v in whole.items()}, (folder / "transport.txt").read_text()
+
+
+def _start_json(opened: Opened, begun: StartState, options: Options) -> dict[str, object]:
+    """What ranks begin with: the plan's kind and options, the data, and the step behind the state."""
+    return {
+        "kind": _kind(opened.held),
+        "scale": opened.scale,
+        "options": asdict(options),
+        "consent": consent.to_ranks(opened.held.graph),
+        "feed": {k: getattr(begun.feed, k) for k in ("seed", "dtype", "stored", "data", "same")},
+        "origin": asdict(begun.origin),
+        "first": begun.step + 1,
+        "loss": begun.loss,
+    }
+
+
+def _error_of(folder: Path, ended: LaunchError) -> RankError | None:
+    """What a rank wrote down, or which rank fell silent or died, and in which step."""
+    error = read_error(folder)
+    death, table = progress.read_death(folder), progress.open_table(folder)
+    at = np.fromfile(folder / "at.bin", dtype=np.int64)
+    if error is None and isinstance(ended, SilentRank):
+        return RankError(ended.rank, f"step {at[ended.rank]}", ended.reason)
+    if error is None and death is not None and (rank := death.rank_in(table[:, 0].tolist())) is not None:
+        return RankError(rank, f"step {at[rank]}", death.words())
+    return error
 
 
 class _Lines:

@@ -231,15 +231,8 @@ class MpiTransport:
                 sends = [lend([outgoing[r] for r in group if r in outgoing]), sizes] if me == root else None
                 self._do(call, prefix, group, "Scatterv", sends, received, root)
             case PatternKind.GATHER:
-                self._do(
-                    call,
-                    prefix,
-                    group,
-                    "Gatherv",
-                    lend(list(outgoing.values())),
-                    [received, counts] if me == root else None,
-                    root,
-                )
+                into = [received, counts] if me == root else None
+                self._do(call, prefix, group, "Gatherv", lend(list(outgoing.values())), into, root)
             case PatternKind.ALL_GATHER:
                 self._do(call, prefix, group, "Allgatherv", lend([] if own is None else [own]), [received, counts])
             case PatternKind.NEIGHBOURS:
@@ -251,14 +244,8 @@ class MpiTransport:
                     if r in outgoing:
                         call.requests.append(comm.Isend(lend([outgoing[r]]), k, _TAG))
             case PatternKind.ALL_TO_ALL:
-                self._do(
-                    call,
-                    prefix,
-                    group,
-                    "Alltoallv",
-                    [lend([outgoing[r] for r in group if r in outgoing]), sizes],
-                    [received, counts],
-                )
+                sends = [lend([outgoing[r] for r in group if r in outgoing]), sizes]
+                self._do(call, prefix, group, "Alltoallv", sends, [received, counts])
         return call
 
 

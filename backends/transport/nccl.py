@@ -192,49 +192,16 @@ class NcclTransport:
     def start(self, request: Request) -> Pending:
         """See `Transport`."""
         match request:
-            case ReduceScatter(group=group, parts=parts, combine=combine, counts=counts) if counts is not None:
-                send, comm, edges = self._xp.ascontiguousarray(parts), self._group(group), [0, *accumulate(counts)]
-                receive = self._xp.empty((counts[group.index(self._rank)],), dtype=parts.dtype)
-                self._behind()
-                for k, n in enumerate(counts):
-                    if n:
-                        into = _pointer(receive if group[k] == self._rank else send)
-                        comm.reduce(
-                            _pointer(send) + edges[k] * send.itemsize,
-                            into,
-                            n,
-                            self._type(send),
-                            self._operation(combine),
-                            k,
-                            self._stream.ptr,
-                        )
-            case AllGather(group=group, array=array, counts=counts) if counts is not None:
-                send, comm, edges = self._xp.ascontiguousarray(array), self._group(group), [0, *accumulate(counts)]
-                receive = self._xp.empty((edges[-1],), dtype=array.dtype)
-                self._behind()
-                for k, n in enumerate(counts):
-                    if n:
-                        part = _pointer(receive) + edges[k] * receive.itemsize
-                        comm.broadcast(
-                            _pointer(send) if group[k] == self._rank else part,
-                            part,
-                            n,
-                            self._type(send),
-                            k,
-                            self._stream.ptr,
-                        )
+            case ReduceScatter(counts=counts) if counts is not None:
+                return self._reduced_parts(request, counts)
+            case AllGather(counts=counts) if counts is not None:
+                return self._gathered_parts(request, counts)
             case ReduceScatter(group=group, parts=parts, combine=combine):
                 send, comm = self._xp.ascontiguousarray(parts), self._group(group)
                 receive = self._xp.empty(parts.shape[1:], dtype=parts.dtype)
+                kind, operation = self._type(send), self._operation(combine)
                 self._behind()
-                comm.reduceScatter(
-                    _pointer(send),
-                    _pointer(receive),
-                    receive.size,
-                    self._type(send),
-                    self._operation(combine),
-                    self._stream.ptr,
-                )
+                comm.reduceScatter(_pointer(send), _pointer(receive), receive.size, kind, operation, self._stream.ptr)
             case AllGather(group=group, array=array):
                 send, comm = self._xp.ascontiguousarray(array), self._group(group)
                 receive = self._xp.empty((len(group), *array.shape), dtype=array.dtype)
@@ -243,17 +210,37 @@ class NcclTransport:
             case AllReduce(group=group, array=array, combine=combine):
                 send, comm = self._xp.ascontiguousarray(array), self._group(group)
                 receive = self._xp.empty(array.shape, dtype=array.dtype)
+                kind, operation = self._type(send), self._operation(combine)
                 self._behind()
-                comm.allReduce(
-                    _pointer(send),
-                    _pointer(receive),
-                    send.size,
-                    self._type(send),
-                    self._operation(combine),
-                    self._stream.ptr,
-                )
+                comm.allReduce(_pointer(send), _pointer(receive), send.size, kind, operation, self._stream.ptr)
             case Exchanged():
                 return self._exchanged(request)
+        return self._call(receive, [send, receive])
+
+    def _reduced_parts(self, request: ReduceScatter, counts: Sequence[int]) -> Pending:
+        """Parts of unequal size, reduced to one rank each."""
+        group, parts = request.group, request.parts
+        send, comm, edges = self._xp.ascontiguousarray(parts), self._group(group), [0, *accumulate(counts)]
+        receive = self._xp.empty((counts[group.index(self._rank)],), dtype=parts.dtype)
+        kind, operation, stream = self._type(send), self._operation(request.combine), self._stream.ptr
+        self._behind()
+        for k, n in enumerate(counts):
+            if n:
+                into = _pointer(receive if group[k] == self._rank else send)
+                comm.reduce(_pointer(send) + edges[k] * send.itemsize, into, n, kind, operation, k, stream)
+        return self._call(receive, [send, receive])
+
+    def _gathered_parts(self, request: AllGather, counts: Sequence[int]) -> Pending:
+        """Parts of unequal size, broadcast from one rank each."""
+        group, array = request.group, request.array
+        send, comm, edges = self._xp.ascontiguousarray(array), self._group(group), [0, *accumulate(counts)]
+        receive = self._xp.empty((edges[-1],), dtype=array.dtype)
+        kind, stream = self._type(send), self._stream.ptr
+        self._behind()
+        for k, n in enumerate(counts):
+            if n:
+                part = _pointer(receive) + edges[k] * receive.itemsize
+                comm.broadcast(_pointer(send) if group[k] == self._rank else part, part, n, kind, k, stream)
         return self._call(receive, [send, receive])
 
     def _exchanged(self, request: Exchanged) -> Pending:

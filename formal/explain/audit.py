@@ -312,6 +312,39 @@ def render_audit(
     report: AuditReport, name: str = "strategy", most: int = 40, width: int = 160, color: bool = False
 ) -> str:
     """The answer first, then what it rests on, then the difference operator by operator."""
+    p, user = report.problem, report.completed
+    lines = _answer_lines(report, name)
+    if report.free:
+        shown = ", ".join(report.free[:6]) + (", .." if len(report.free) > 6 else "")
+        kind = "best completion, proved" if user.status is Status.OPTIMAL else f"completion {user.status.value}"
+        lines.append(f"{len(report.free)} left to the solver ({kind}): {shown}")
+    if report.ignored:
+        axes = sorted({a for _, a in report.ignored})
+        lines.append(
+            f"{len(report.ignored)} entries of globs name an axis that the operator lacks (ignored there): "
+            f"{', '.join(axes)}"
+        )
+    if report.bare:
+        shown = ", ".join(report.bare[:6]) + (", .." if len(report.bare) > 6 else "")
+        lines.append(
+            f"{len(report.bare)} operators have no axis that their glob names, and are replicated by it: {shown}"
+        )
+    lines += [d.words() for d in report.derived]
+    if report.settings is not None:
+        lines.append(report.settings.line())
+    if report.bars is not None and report.planning is not None:
+        lines += error_bound_lines(
+            report.bars, report.planning, "the better one" if report.nominal is Outcome.REFUTED else name
+        )
+    if p.assumptions:
+        lines.append(f"assumptions: {', '.join(p.assumptions)}")
+    if report.comparison is not None:
+        lines += ["", render_comparison(report.comparison, name, "better", most, width, color)]
+    return join_lines(lines)
+
+
+def _answer_lines(report: AuditReport, name: str) -> list[str]:
+    """The answer to whether a strategy is the best one."""
     p, user, best = report.problem, report.completed, report.best
     cost, lower = amount(user.cost, p), amount(best.lower_bound, p)
     match report.outcome:
@@ -343,33 +376,7 @@ def render_audit(
             lines = ["infeasible (proved): no solution satisfies the limits, whatever the strategy"]
         case _:
             assert_never(report.outcome)
-    if report.free:
-        shown = ", ".join(report.free[:6]) + (", .." if len(report.free) > 6 else "")
-        kind = "best completion, proved" if user.status is Status.OPTIMAL else f"completion {user.status.value}"
-        lines.append(f"{len(report.free)} left to the solver ({kind}): {shown}")
-    if report.ignored:
-        axes = sorted({a for _, a in report.ignored})
-        lines.append(
-            f"{len(report.ignored)} entries of globs name an axis that the operator lacks (ignored there): "
-            f"{', '.join(axes)}"
-        )
-    if report.bare:
-        shown = ", ".join(report.bare[:6]) + (", .." if len(report.bare) > 6 else "")
-        lines.append(
-            f"{len(report.bare)} operators have no axis that their glob names, and are replicated by it: {shown}"
-        )
-    lines += [d.words() for d in report.derived]
-    if report.settings is not None:
-        lines.append(report.settings.line())
-    if report.bars is not None and report.planning is not None:
-        lines += error_bound_lines(
-            report.bars, report.planning, "the better one" if report.nominal is Outcome.REFUTED else name
-        )
-    if p.assumptions:
-        lines.append(f"assumptions: {', '.join(p.assumptions)}")
-    if report.comparison is not None:
-        lines += ["", render_comparison(report.comparison, name, "better", most, width, color)]
-    return join_lines(lines)
+    return lines
 
 
 def _open_gap(report: AuditReport) -> str:

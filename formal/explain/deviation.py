@@ -80,9 +80,8 @@ def best_with(
     decision = planning.decisions[v]
     here = placement(config, decision.axes, planning.machine, f"{op!r}")
     choice = decision.choice(here)
-    return _solved(
-        planning, choices, v, {v: (choice,)}, f"{op} is {terms.words(v, choice)}", clock, engine, progress, terms
-    )
+    words = f"{op} is {terms.words(v, choice)}"
+    return _solved(planning, choices, {v: (choice,)}, words, clock, engine, progress, terms)
 
 
 def deviation(
@@ -101,13 +100,12 @@ def deviation(
     others = tuple(a for a in range(planning.problem.domain_size(vertex)) if a != choices[vertex])
     if not others:
         return Deviation(name, condition, None, None, True, None, None, None)
-    return _solved(planning, choices, vertex, {vertex: others}, condition, clock, engine, progress, names)
+    return _solved(planning, choices, {vertex: others}, condition, clock, engine, progress, names)
 
 
 def _solved(
     planning: Planning,
     choices: tuple[int, ...],
-    vertex: int,
     allowed: dict[int, tuple[int, ...]],
     condition: str,
     clock: Clock | None,
@@ -115,7 +113,8 @@ def _solved(
     progress: Progress | None,
     terms: PlanTerms,
 ) -> Deviation:
-    problem = planning.problem
+    """The best plan in which one vertex has one of the choices that are `allowed`."""
+    problem, (vertex,) = planning.problem, allowed
     small = restrict(problem, allowed)
     answer: Answer = solve(small.inner, clock=clock, engine=engine, progress=progress)
     cost = problem.cost_of(choices)

@@ -19,7 +19,7 @@ Source: thesis on automatic partitioning of array programs, section 9.1 (propaga
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -140,16 +140,8 @@ def propagate(graph: Graph, machine: Machine, strategy: Strategy) -> Propagated:
             if a in splittable and (n, a) in wishes
             for distance, split in [wishes[n, a]]
         ]
-        rows = {a: [1] * len(levels) for a in orders[n]}
-        for distance, _, axis, split in sorted(wanted):
-            used = [prod(r[j] for r in rows.values()) for j in range(len(levels))]
-            if all(level.size % (u * d) == 0 for level, u, d in zip(machine.levels, used, split, strict=True)):
-                rows[axis] = list(split)
-                continue
-            rival = next(
-                (a for d, _, a, _ in wanted if d == distance and max(rows[a]) > 1 and origin[n, a] != origin[n, axis]),
-                None,
-            )
+        rows, refused = _rows(orders[n], wanted, {a: origin[n, a] for _, _, a, _ in wanted}, machine)
+        for axis, split, rival in refused:
             if rival is None:
                 dropped.append((n, axis, origin[n, axis]))
             else:
@@ -165,6 +157,24 @@ def propagate(graph: Graph, machine: Machine, strategy: Strategy) -> Propagated:
         tuple((op.name, chosen[name]) for name, op in ops.items()), tuple((c, chosen[copy_key(c)]) for c in copies)
     )
     return Propagated(result, {k: v for k, v in origin.items() if k[0] in free}, tuple(dropped), tuple(replicated))
+
+
+def _rows(
+    order: tuple[str, ...], wanted: Sequence[tuple[int, int, str, Split]], origin: Mapping[str, str], machine: Machine
+) -> tuple[dict[str, list[int]], list[tuple[str, Split, str | None]]]:
+    """(parts of every axis, what does not fit beside them: axis, split, and the axis as near whose split came from
+    another operator).  `wanted`: distance, position, axis and split; the nearest first.
+    """
+    rows = {a: [1] * len(machine.levels) for a in order}
+    refused: list[tuple[str, Split, str | None]] = []
+    for distance, _, axis, split in sorted(wanted):
+        used = [prod(r[j] for r in rows.values()) for j in range(len(machine.levels))]
+        if all(level.size % (u * d) == 0 for level, u, d in zip(machine.levels, used, split, strict=True)):
+            rows[axis] = list(split)
+            continue
+        near = (a for d, _, a, _ in wanted if d == distance and max(rows[a]) > 1 and origin[a] != origin[axis])
+        refused.append((axis, split, next(near, None)))
+    return rows, refused
 
 
 def _given(

@@ -84,10 +84,8 @@ class Search:
         if left == right:
             return []
         limit = max(self.terms.size(left), self.terms.size(right)) + self.slack
-        ahead, back = (
-            dict(self.neighbours(left, typing, limit, skip)),
-            dict(self.neighbours(right, typing, limit, skip)),
-        )
+        ahead = dict(self.neighbours(left, typing, limit, skip))
+        back = dict(self.neighbours(right, typing, limit, skip))
         if right in ahead:
             return [(False, ahead[right])]
         if left in back:
@@ -98,9 +96,8 @@ class Search:
             if t in back:
                 return [(False, move), (True, back[t])]
         seconds: list[dict[int, tuple[int, Move]]] = []
-        both = steps > 3 or bool(
-            set(self.terms.leaves(right)) - set(self.terms.leaves(left))
-        )  # else two steps from the left see every path
+        # else two steps from the left see every path
+        both = steps > 3 or bool(set(self.terms.leaves(right)) - set(self.terms.leaves(left)))
         for near, far, other, from_right in ((ahead, back, right, False), (back, ahead, left, True)):
             second: dict[int, tuple[int, Move]] = {}
             seconds.append(second)

@@ -9,6 +9,7 @@ program order on every stream (collectives as early as memory allows), are kept 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,10 +97,7 @@ def overlap(
         if found is not None:
             lower, bound = found.value, found.bound
     if makespan > lower and (idle := free_tasks(problem)):
-        base = priority
-        for part in EARLIER:
-            earlier = base.copy()
-            earlier[idle] = np.maximum(earlier[idle], part * base.max())
+        for earlier in _earlier(priority, idle):
             if is_shorter(earlier):
                 priority = earlier
     delay, longest = UNLIMITED, int(arrays.times.max())
@@ -112,6 +110,14 @@ def overlap(
         stale = 0 if is_shorter(priority + noise * random.random(n), delay) else stale + 1
     found_best = Found(best, makespan, lower, bound)
     return Overlapped(found_best, int(arrays.times.sum()), first)
+
+
+def _earlier(priority: Floats, idle: list[int]) -> Iterator[Floats]:
+    """The same priorities with tasks that hold nothing earlier and earlier."""
+    for part in EARLIER:
+        earlier = priority.copy()
+        earlier[idle] = np.maximum(earlier[idle], part * priority.max())
+        yield earlier
 
 
 def free_tasks(problem: ScheduleProblem) -> list[int]:

@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from ...models.cost.limits import check_sizes
+from ...models.layout.placement import Space
 from ...models.problem.claims import Verdict
 from ...models.program.graph import Graph
 from ...models.terminal.console import Exit, Watch, emit, say
@@ -39,23 +40,8 @@ def audit_program(
     if where.vocabulary:
         raise InputError("--joint compares over whole spaces: leave out the vocabulary")
     settings = request.strategy.settings if isinstance(request.strategy, Strategy) else None
-    strategy = propagate_strategy(request.strategy, program, request.machine) if request.carry else request.strategy
     with Watch("auditing jointly"), clock.phase("search"):
-        report = audit_jointly(
-            request.graph,
-            program,
-            strategy,
-            request.machine,
-            where,
-            clock=clock.clock.at_most(None if clock.limit_s is None else SEARCH_SHARE * clock.limit_s),
-            gap=request.gap,
-            engine=request.engine,
-            memory_limit=request.memory,
-            rules=rules_for(request.rewrites),
-            rounds=request.rewrites.rounds,
-            most=request.rewrites.nodes,
-            rewriting_s=request.rewrites.seconds,
-        )
+        report = _report(request, program, where, clock)
     plan = joint_plan(report.found)
     with Watch("checking"), clock.phase("check"):
         checked = _confirmed(publisher, report)
@@ -64,19 +50,12 @@ def audit_program(
     code = Exit(report.outcome.exit_code) if checked else Exit.UNDECIDED
     cost = Fraction(report.found.answer.cost or 0, report.found.planning.problem.scale)
     gained = [] if plan is None else list(gains(plan, cost, clock.clock.beside(GAINS_S)))
-    user, best, lower = report.costs
     if as_json:
         emit(
             {
                 "outcome": report.outcome.value if checked else Outcome.UNDECIDED.value,
                 "program": program.name,
-                "derived": not report.unequal,
-                "reason": report.unequal,
-                "strategy_cost": None if user is None else float(user),
-                "best_cost": None if best is None else float(best),
-                "lower_bound": None if lower is None else float(lower),
-                "completed_by_solver": list(report.applied.free),
-                "derived_choices": [asdict(d) for d in report.applied.derived],
+                **_costs_json(report),
                 "rewrites": [r for g in gained for r in g.to_json()],
                 "libraries": [{"identity": b.identity, "title": b.title} for b in request.rewrites.books],
                 "assumptions": list(report.found.planning.problem.assumptions),
@@ -89,6 +68,7 @@ def audit_program(
         )
         return code
     say(*_words(report, program, checked))
+    user, best, _ = report.costs
     if best is not None and user is not None and best < user:
         say("the better program rewrites:", *lines(gained))
     if settings is not None:
@@ -97,6 +77,40 @@ def audit_program(
     if output is not None and plan is not None:
         say(f"wrote {output}", *(() if published is None else published.advice))
     return code
+
+
+def _report(request: AuditRequest, program: Graph, where: Space, clock: TimeLimit) -> JointAudit:
+    """The audit, over all programs and placements of a space."""
+    strategy = propagate_strategy(request.strategy, program, request.machine) if request.carry else request.strategy
+    return audit_jointly(
+        request.graph,
+        program,
+        strategy,
+        request.machine,
+        where,
+        clock=clock.clock.at_most(None if clock.limit_s is None else SEARCH_SHARE * clock.limit_s),
+        gap=request.gap,
+        engine=request.engine,
+        memory_limit=request.memory,
+        rules=rules_for(request.rewrites),
+        rounds=request.rewrites.rounds,
+        most=request.rewrites.nodes,
+        rewriting_s=request.rewrites.seconds,
+    )
+
+
+def _costs_json(report: JointAudit) -> dict[str, object]:
+    """What the strategy and the best program cost, and what was added to the strategy."""
+    user, best, lower = report.costs
+    return {
+        "derived": not report.unequal,
+        "reason": report.unequal,
+        "strategy_cost": None if user is None else float(user),
+        "best_cost": None if best is None else float(best),
+        "lower_bound": None if lower is None else float(lower),
+        "completed_by_solver": list(report.applied.free),
+        "derived_choices": [asdict(d) for d in report.applied.derived],
+    }
 
 
 def _confirmed(publisher: Publisher, report: JointAudit) -> bool:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack, runtime_checkable
 
 import click
 
@@ -51,6 +51,18 @@ if TYPE_CHECKING:
     from ..calibration.calibrate import Calibration, Constant
     from ..calibration.fit import Residuals
     from ..calibration.parts import PartsCalibration, PartTimes
+
+
+class Measured(TypedDict):
+    """What is measured here, beside collectives: operators, and with a `model` its reshardings and operator shapes."""
+
+    model: str | None
+    train: str | None
+    batch: int | None
+    backend: str
+    rounds: int
+    time_limit: float
+
 
 _PROGRAMS = ("AllReduce", "RS.A AG.A", "R.A B.A")
 
@@ -152,15 +164,10 @@ def calibrate_command(
     conditions: tuple[str, ...],
     held: tuple[str, ...],
     latencies: bool,
-    model: str | None,
-    train: str | None,
-    batch: int | None,
-    backend: str,
-    rounds: int,
-    time_limit: float,
     save: Path | None,
     output: Path | None,
     as_json: bool,
+    **measured: Unpack[Measured],
 ) -> int:
     """Fit a machine's constants to measured times of collectives and operators, and say how well they fit."""
     from ..calibration.calibrate import calibrate, residuals
@@ -168,61 +175,34 @@ def calibrate_command(
     start = time.monotonic()
     machine = load_machine(machine_name)
     if files:
-        return calibrate_from(
-            machine,
-            files,
-            operation,
-            plan,
-            keep,
-            pairs(conditions, "--where"),
-            pairs(held, "--hold-out"),
-            output,
-            as_json,
-        )
-    if timings is not None:
-        rows = read_timings(timings)
-    else:
-        rows = measured_collectives(ctx.obj, machine, time_limit)
-        latencies = True
-        if save is not None:
-            write_timings(save, rows)
+        chosen = pairs(conditions, "--where"), pairs(held, "--hold-out")
+        return calibrate_from(machine, files, operation, plan, keep, *chosen, output, as_json)
+    rows = measured_collectives(ctx.obj, machine, measured["time_limit"]) if timings is None else read_timings(timings)
+    latencies |= timings is None
+    if timings is None and save is not None:
+        write_timings(save, rows)
     rows = select_timings(rows, pairs(conditions, "--where"))
     kept = select_timings(rows, pairs(held, "--hold-out")) if held else []
     if held and not kept:
         raise InputError("--hold-out chooses no row")
     fitted = [r for r in rows if r not in kept]
     result = calibrate(machine, fitted, kept, latencies)
-    parts = (
-        None
-        if timings is not None
-        else _parts(ctx.obj, result.machine, model, train, batch, backend, rounds, time_limit)
-    )
+    parts = None
+    if timings is None:
+        parts = _parts(ctx.obj, result.machine, measured)
     final = result.machine if parts is None else parts.machine
-    constants = [c for c in result.constants if parts is None or c.path not in {d.path for d in parts.constants}] + (
-        [] if parts is None else list(parts.constants)
-    )
-    after = None
-    if parts is not None and parts.movements_fitted is not None:
-        after = residuals(final, fitted, latencies)
-    judgements = _judgements(result, parts, after)
+    again = () if parts is None else parts.constants
+    constants = [*(c for c in result.constants if c.path not in {d.path for d in again}), *again]
+    moved = parts is not None and parts.movements_fitted is not None
+    judgements = _judgements(result, parts, residuals(final, fitted, latencies) if moved else None)
     if output is not None:
         write_file(output, to_toml(final).encode())
-
     if as_json:
-        emit(
-            {
-                "machine": machine.name,
-                "constants": {
-                    c.path: {"before": str(c.before), "after": str(c.after), "identified": c.identified}
-                    for c in constants
-                },
-                **{key: None if r is None else r.as_json() for key, _, r in judgements},
-                "profiles": len(final.profiles),
-                "sha256": final.sha256(),
-                "output": None if output is None else str(output),
-                "seconds": round(time.monotonic() - start, 3),
-            }
-        )
+        document = _constants_json(machine.name, constants)
+        document |= {key: None if r is None else r.as_json() for key, _, r in judgements}
+        document |= {"profiles": len(final.profiles), "sha256": final.sha256()}
+        document |= {"output": None if output is None else str(output)}
+        emit(document | {"seconds": round(time.monotonic() - start, 3)})
         return Exit.DONE
     say(f"{machine.name}: {result.fitted.rows} timings fitted" + (f", {len(kept)} held out" if kept else ""))
     say(*map(_constant_line, constants), *(_residuals_line(name, r) for _, name, r in judgements if r is not None))
@@ -231,6 +211,12 @@ def calibrate_command(
     if output is not None:
         say(f"wrote {output}")
     return Exit.DONE
+
+
+def _constants_json(name: str, constants: Sequence[Constant]) -> dict[str, object]:
+    """The constants of a machine before and after, as `--json` prints them."""
+    fitted = {c.path: {"before": str(c.before), "after": str(c.after), "identified": c.identified} for c in constants}
+    return {"machine": name, "constants": fitted}
 
 
 def _judgements(
@@ -281,21 +267,13 @@ def _dimension(path: str) -> Dimension:
     return "flops" if ".peaks." in path else "rate"
 
 
-def _parts(
-    measurer: object,
-    machine: Machine,
-    model: str | None,
-    train: str | None,
-    batch: int | None,
-    backend: str,
-    rounds: int,
-    time_limit: float,
-) -> PartsCalibration | None:
+def _parts(measurer: object, machine: Machine, measured: Measured) -> PartsCalibration | None:
     """Operators (and reshardings) measured here; None if nothing here can measure them and no model is asked
     for.
     """
     from ..calibration.parts import calibrate_parts, calibration_graph, communication_times, coverage, operator_times
 
+    model, train = measured["model"], measured["train"]
     if not isinstance(measurer, PartsMeasurer):
         if model is not None:
             raise InputError("nothing here can start MPI ranks; --model needs them")
@@ -303,14 +281,16 @@ def _parts(
     if model is None:
         graph = calibration_graph()
     else:
-        graph = load_model(model, batch, trained=train is not None)
+        graph = load_model(model, measured["batch"], trained=train is not None)
         step = training_of(graph, train, None)
         graph = graph if step is None else step.graph
     with Watch("measuring operators"):
         planning = build(graph, machine, default_space(machine))
         candidates = coverage(planning)
         try:
-            operators, moved = measurer.measure_parts(graph, machine.hierarchy, candidates, rounds, time_limit, backend)
+            operators, moved = measurer.measure_parts(
+                graph, machine.hierarchy, candidates, measured["rounds"], measured["time_limit"], measured["backend"]
+            )
         except RuntimeError as error:  # a rank that failed, MPI that is missing, no GPU
             raise InputError(f"the operators could not be measured: {error}") from error
     return calibrate_parts(

@@ -28,8 +28,8 @@ def publish_proof(
     output: Path | None = None,
     plan: bytes | None = None,
 ) -> Published | None:
-    """Publish what is proved of a problem that has no solution: a plan without choices, or else a certificate about
-    the problem; None where nothing is.
+    """Publish what is proved of a problem: `plan`, a file that stands alone, or else a certificate about the problem;
+    None where nothing is.
     """
     with clock.phase("check"):
         if plan is not None:

@@ -4,6 +4,7 @@ robust it is.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from ...models.terminal.options import (
     refuse_combinations,
     require_combination,
 )
-from ...models.text import InputError
+from ...models.text import InputError, join_lines
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.kind import plan_kind
 from ...proofs.publishing.placed import parts_of
@@ -112,52 +113,31 @@ def explain_command(
     clock = reading(time_limit, work_limit)
     opened = publisher.open(plan_file)
     plan, identity = opened.held, opened.identity
-    if not isinstance(plan, Plan):
+    if not isinstance(plan, Plan) or opened.published.cost is None:
         return _parts(opened, svg, as_json)
-    if opened.published.cost is None:
-        return _nothing_fits(opened, plan, as_json)
     notice = builtin_notice(plan.machine)
-    about: dict[str, object] = {
-        "identity": identity,
-        **among_json(opened),
-        **({"machine_notice": notice} if notice else {}),
-    }
+    about: dict[str, object] = {"identity": identity, **among_json(opened)}
+    about |= {"machine_notice": notice} if notice else {}
     if not as_json:
         say(*among_lines(opened))
     if notice and not as_json:
         say(f"note: the machine is {notice}")
     if symbolic and op is not None:
         formulas = plan_constraints(plan, op)
-        if as_json:
-            emit({**about, **to_json(formulas)})
-        else:
-            say(*render(formulas))
-        return Exit.DONE
+        return _shown((to_json(formulas), join_lines(render(formulas))), about, as_json)
     with Watch("explaining") as watch:
         planning, x = problem_of(opened, plan)
         part: _Said | None = None
-        if pcg:
-            part = _parallel_graph(planning, x, plan.graph.name, svg)
-        elif state:
-            part = _stored_state(planning, x, plan_file)
-        elif cost:
-            rows = cost_table(planning, x)
-            told: dict[str, object] = {"scale": planning.problem.scale, "operators": [r.to_json() for r in rows]}
-            part = told, render_cost_table(planning, rows)
+        if pcg or state or cost:
+            part = _whole_table(planning, x, plan_file, svg, "pcg" if pcg else "state" if state else "cost")
         elif op is not None and instead is not None:
             config = parse_config(instead, tuple(level.name for level in plan.machine.levels))
             change = best_with(planning, x, op, config, clock, progress=watch)
             part = change.to_json(), render_deviation(change, planning.problem)
         if part is not None:
-            if as_json:
-                emit({**about, **part[0]})
-            else:
-                say(part[1])
-            return Exit.DONE
-        gained = []
-        if plan.joint is not None and op is None:
-            own = Fraction(planning.problem.cost_of(x), planning.problem.scale)
-            gained = list(gains(plan, own, clock.at_most(GAINS_S)))
+            return _shown(part, about, as_json)
+        own = Fraction(planning.problem.cost_of(x), planning.problem.scale)
+        gained = [] if plan.joint is None or op is not None else list(gains(plan, own, clock.at_most(GAINS_S)))
         wanted = list(errors) or calibration_errors(plan.machine) or DEFAULT_ERRORS
         found = explain(planning, x, plan.certificate, op, wanted, clock=clock, progress=watch)
         said = remarks(planning, x, clock=clock) if op is None else ()
@@ -165,13 +145,40 @@ def explain_command(
         rewrites = {"rewrites": [r for g in gained for r in g.to_json()]} if plan.joint is not None else {}
         about |= {} if plan.bars is None else {"bars": error_bounds_json(plan.bars)}
         emit({**about, **found.to_json(), "remarks": [r.to_json() for r in said], **rewrites})
-    else:
-        if plan.joint is not None:
-            say(f"program of {len(plan.joint.egraph.operators)} equal operators; rewritten:", *lines(gained))
-        say(render_explanation(found), *(f"remark: {r.words}" for r in said))
-        if plan.bars is not None and op is None:
-            say(*error_bound_lines(plan.bars, planning))
+        return Exit.DONE
+    if plan.joint is not None:
+        say(f"program of {len(plan.joint.egraph.operators)} equal operators; rewritten:", *lines(gained))
+    say(render_explanation(found), *(f"remark: {r.words}" for r in said))
+    if plan.bars is not None and op is None:
+        say(*error_bound_lines(plan.bars, planning))
     return Exit.DONE
+
+
+def _whole_table(planning: Planning, x: tuple[int, ...], file: Path, svg: Path | None, what: str) -> _Said:
+    """A table of the whole plan: the parallel graph, where parameters are stored, or what every operator costs."""
+    match what:
+        case "pcg":
+            return _parallel_graph(planning, x, planning.graph.name, svg)
+        case "state":
+            return _stored_state(planning, x, file)
+        case _:
+            return _costs(planning, x)
+
+
+def _shown(part: _Said, about: Mapping[str, object], as_json: bool) -> int:
+    """One part of an explanation, printed."""
+    if as_json:
+        emit({**about, **part[0]})
+    else:
+        say(part[1])
+    return Exit.DONE
+
+
+def _costs(planning: Planning, x: tuple[int, ...]) -> _Said:
+    """Where the time of every operator comes from."""
+    rows = cost_table(planning, x)
+    document: dict[str, object] = {"scale": planning.problem.scale, "operators": [r.to_json() for r in rows]}
+    return document, render_cost_table(planning, rows)
 
 
 _Said = tuple[dict[str, object], str]
@@ -208,7 +215,9 @@ def _nothing_fits(opened: Opened, plan: Plan, as_json: bool) -> int:
 
 
 def _parts(opened: Opened, svg: Path | None, as_json: bool) -> int:
-    """Say what stages, streams or branches do, and draw the schedule."""
+    """Say what stages, streams or branches do, and draw the schedule; or why nothing fits."""
+    if isinstance(opened.held, Plan):
+        return _nothing_fits(opened, opened.held, as_json)
     with Watch("explaining"):
         explained = explain_parts(opened)
     if svg is not None:

@@ -29,9 +29,8 @@ def solve_extraction(
     as_json: bool,
 ) -> int:
     """Extract, publish, say; the exit code as of `solve`."""
-    from ..rewriting.egraphs.solve import (
-        extract,  # HiGHS and compiled kernels: a second that other problems need not wait
-    )
+    # HiGHS and compiled kernels: a second that other problems need not wait
+    from ..rewriting.egraphs.solve import extract
 
     clock.hold_back(CHECK_S * (len(egraph.nodes) + sum(map(len, egraph.children))))
     with Watch("extracting"), clock.phase("search"):
@@ -68,13 +67,7 @@ def solve_extraction(
             }
         )
         return code
-    say(
-        f"{egraph.name}: {len(egraph.nodes)} nodes in {len(egraph.classes)} classes, {len(egraph.roots)} roots",
-        *(
-            f"note: {len(egraph.absent)} root classes have no node, so that nothing can be asked of them: {a}"
-            for a in egraph.assumptions
-        ),
-    )
+    say(*_subject_lines(egraph))
     if infeasible:
         say("proved infeasible: some root needs itself, whatever is chosen")
     elif cost is not None:
@@ -82,6 +75,18 @@ def solve_extraction(
     if published.path is not None:
         say(f"wrote {published.path} ({published.size} bytes) in {clock.words()}", *published.advice_lines(file))
     return code
+
+
+def _subject_lines(egraph: EGraph) -> list[str]:
+    """What is extracted from, and what cannot be asked of it."""
+    absent = len(egraph.absent)
+    return [
+        f"{egraph.name}: {len(egraph.nodes)} nodes in {len(egraph.classes)} classes, {len(egraph.roots)} roots",
+        *(
+            f"note: {absent} root classes have no node, so that nothing can be asked of them: {a}"
+            for a in egraph.assumptions
+        ),
+    ]
 
 
 def _proved_words(published: Published, egraph: EGraph, gap: float | None) -> str:

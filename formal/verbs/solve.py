@@ -25,11 +25,10 @@ from ...models.terminal.options import (
 from ...models.text import InputError
 from ...proofs.container.archive import LIMITS, read_file
 from ...proofs.container.canonical import ContainerError
-from ...proofs.publishing.publisher import Publisher
-from ...proofs.selection.file import write_certificate
+from ...proofs.publishing.publisher import Published, Publisher
 from ...proofs.selection.load import load_problem
 from ..plans.report import amount
-from ..plans.time_limit import check_seconds
+from ..plans.time_limit import TimeLimit, check_seconds
 from ..selection.engines.encodings.answers import read_answer
 from ..selection.solve import Engine, solve
 from .combinations import SOLVE
@@ -97,15 +96,13 @@ def solve_command(
     """Solve a selection problem, or extract a term of least DAG cost from an e-graph, and write a certificate.
 
     PROBLEM is our JSON, a cost function network (.wcsp), a graphical model (.uai), a linear pseudo-Boolean program
-    (.opb), IOPDDL's JSON, PaSE's tables, or an e-graph of the extraction gym; packed by gzip or xz, or not. The
-    choices are printed with --json, as `solution`.
+    (.opb), IOPDDL's JSON, PaSE's tables, or an e-graph of the extraction gym, packed or not. --json has `solution`.
     """
     if show_options:
         return print_options(as_json, problem_file)
     if problem_file is None:
         raise click.MissingParameter(param_type="argument", param_hint="'PROBLEM'")
-    if alone and engine in ONE_THREAD:
-        _refuse_threads(ONE_THREAD[engine])
+    _refuse_threads(engine, alone)
     clock = start_limit(time_limit, work_limit)
     publisher = publisher.within(clock.late)
     with clock.phase("tables"):
@@ -127,29 +124,33 @@ def solve_command(
             known=() if begun is None else (begun,),
             options=options_given(alone),
         )
-    if answer.solution is None or answer.certificate is None:
+    with Watch("checking"):
         published = publish_proof(publisher, problem, answer, clock, output)
+    if answer.solution is None or published is None:
         return no_solution(published, problem, answer, as_json, clock, beside=(problem_file,))
-    with Watch("checking"), clock.phase("check"):
-        published = publisher.publish(output, write_certificate(None, answer.certificate), problem)
     code, status = outcome(published, gap)
     if as_json:
         told = document(status, published, problem, gap, clock, (problem_file,))
-        beside = {} if begun is None else {"known_cost": problem.cost_of(begun)}
-        emit({**told, "solution": list(answer.solution), **beside, **asked_json(answer)})
+        told |= {} if begun is None else {"known_cost": problem.cost_of(begun)}
+        emit({**told, "solution": list(answer.solution), **asked_json(answer)})
         return code
     say(f"{problem.name}: {len(problem.vertices)} vertices, {len(problem.edges)} edges")
     if begun is not None:
         say(f"known: {amount(problem.cost_of(begun), problem)}, {known}")
-    say(sentence(published, problem), *asked_lines(answer, problem))
-    if published.path is not None:
-        say(
-            f"wrote {published.path} ({published.size} bytes) in {clock.words()}", *published.advice_lines(problem_file)
-        )
+    say(sentence(published, problem), *asked_lines(answer, problem), *_written(published, problem_file, clock))
     return code
 
 
-def _refuse_threads(engine: str) -> None:
-    """Raises `UsageError` where threads were asked for."""
-    if click.get_current_context().get_parameter_source("threads") is ParameterSource.COMMANDLINE:
-        raise click.UsageError(f"--alone and --threads do not go together: {engine} decides with one thread")
+def _written(published: Published, problem_file: Path, clock: TimeLimit) -> tuple[str, ...]:
+    if published.path is None:
+        return ()
+    wrote = f"wrote {published.path} ({published.size} bytes) in {clock.words()}"
+    return wrote, *published.advice_lines(problem_file)
+
+
+def _refuse_threads(engine: Engine, alone: bool) -> None:
+    """Raises `UsageError` where threads were asked for of an engine alone that has one."""
+    asked = click.get_current_context().get_parameter_source("threads") is ParameterSource.COMMANDLINE
+    if alone and asked and engine in ONE_THREAD:
+        words = f"--alone and --threads do not go together: {ONE_THREAD[engine]} decides with one thread"
+        raise click.UsageError(words)

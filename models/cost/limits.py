@@ -20,7 +20,7 @@ volumes, which must fit into int64.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -29,13 +29,12 @@ from typing import Final
 
 from ..communication.choices import needs_copy, resting_places
 from ..layout.classes import axis_orders, copy_key, operator_key
-from ..layout.layout import is_coupled
 from ..layout.placement import Space
 from ..machine.machine import Machine
 from ..program import fused, scan
-from ..program.graph import Graph, Role
-from ..program.index import Access
+from ..program.graph import Graph
 from ..program.operators import NodeKind, Operator
+from .edge_ends import End, Ends, communication_edges, coupled_cells
 
 MOST_DEVICES: Final = 4096
 """Of what is planned as one: 8,192 with whole tables took 24 GB.  Stages of a larger machine have fewer."""
@@ -238,21 +237,6 @@ def _check_operator(op: Operator, graph: Graph) -> None:
                 raise TooLarge(f"{place}: an index of {a.tensor!r} has a coefficient below 1 or reaches {reach}")
 
 
-@dataclass(frozen=True)
-class _End:
-    """One end of a movement, bounded from above: `layouts`, and per dimension the `intervals` and the `blocks` of
-    one layout; `gaps`: whether unions of intervals may have some.
-    """
-
-    key: object
-    layouts: int
-    intervals: tuple[int, ...]
-    blocks: tuple[int, ...]
-    merged: tuple[bool, ...]
-    gaps: tuple[bool, ...]
-    coupled: bool
-
-
 def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) -> Budget:
     orders = axis_orders(graph)
     ops = {operator_key(op.name): op for op in graph.operators}
@@ -263,21 +247,58 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
     }
     copies = [(copy_key(t.name), t.shape) for t in graph.tensors if t.name in copied]
     limits |= {key: [shape[int(k)] for k in orders[key]] for key, shape in copies}
-    most = 1
     listing = Listing(counter.hierarchy, counter.where, counter.steps)
-    for width in {*map(len, limits.values())}:
-        for size, column in zip(counter.hierarchy, listing.columns, strict=True):
-            most = max(most, size * column.count([size] * width) if width else 1)
-    if most > MOST_STEPS:
-        raise TooLarge(f"listing the columns of a level takes more than {MOST_STEPS} steps; try --space one-per-level")
-    boxes, structures = 0, set[object]()
+    _check_columns(listing, {*map(len, limits.values())})
+    alike = {n: _structure(ops[n], shapes) if n in ops else tuple(rows) for n, rows in limits.items()}
+    found = Budget(0, 0, 0, 0, 0, 0, 0, _boxes(counter, listing, limits, alike, budget), 0, 0, 0)
+    ends = Ends(counter.involving, devices, counter.where.uneven, ops, orders, limits)
+    seen, tables, resting = set[object](), set[object](), resting_places(graph)
+    intervals = set[object]()
+    for tensor, writer, reader, position in communication_edges(graph):
+        copy = copy_key(resting.get(tensor, tensor))
+        a = ends.of(ops[writer].output, writer) if writer else ends.of(None, copy)
+        b = ends.of(ops[reader].inputs[position], reader) if reader else ends.of(None, copy)
+        tables.add((id(a), id(b), shapes[tensor], graph.tensor(tensor).element_bytes))  # ends are kept: `ends`
+        found = replace(found, tables=len(tables))
+        if (a.key, b.key) in seen:
+            continue
+        seen.add((a.key, b.key))
+        _check_pair(f"tensor {tensor!r}", a, b, shapes[tensor], counter.hierarchy)
+        found = _with_pair(found, a, b, shapes[tensor], counter, intervals)
+        _check_budget(f"tensor {tensor!r}", found, budget)
+    return replace(found, steps=counter.steps.taken)
+
+
+def _check_columns(listing: Listing, widths: set[int]) -> None:
+    """`TooLarge` where the columns of a level are too many to be listed, for axes of these numbers."""
+    hierarchy = [column.hierarchy[0] for column in listing.columns]
+    for width in widths:
+        for size, column in zip(hierarchy, listing.columns, strict=True):
+            if width and size * column.count([size] * width) > MOST_STEPS:
+                raise TooLarge(
+                    f"listing the columns of a level takes more than {MOST_STEPS} steps; try --space one-per-level"
+                )
+
+
+def _boxes(
+    counter: Counter,
+    listing: Listing,
+    limits: Mapping[str, Sequence[int]],
+    alike: Mapping[str, object],
+    budget: Budget,
+) -> int:
+    """Boxes of all placements of distinct operators and copies, and entries that listing them fills; `alike`: equal for
+    those that are priced once.
+    """
+    boxes, structures, devices = 0, set[object](), prod(counter.hierarchy)
+    large = budget.boxes >= LARGE.boxes
     for name, row_limits in limits.items():
         number = counter.count(row_limits)
-        if (alike := _structure(ops[name], shapes) if name in ops else tuple(row_limits)) not in structures:
-            structures.add(alike)
+        if alike[name] not in structures:
+            structures.add(alike[name])
             filled = listing.entries(row_limits)
-            if filled > (LARGE if budget.boxes >= LARGE.boxes else SMALL).entries:
-                error = TooLarge if budget.boxes >= LARGE.boxes else OverBudget
+            if filled > (LARGE if large else SMALL).entries:
+                error = TooLarge if large else OverBudget
                 raise error(f"{name!r}: listing its placements fills {filled} entries; try a smaller --space")
             boxes += number * devices * (1 + len(row_limits)) + filled
         if number > MOST_PLACEMENTS or number * devices > MOST_PER_DEVICE:
@@ -286,97 +307,39 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
                 f"{MOST_PER_DEVICE}, are planned and checked; try a smaller --space"
             )
         _check_budget(repr(name), Budget(0, 0, 0, 0, 0, 0, 0, boxes, 0, 0, 0), budget)
+    return boxes
 
-    uneven, ends = counter.where.uneven, dict[object, _End]()
-    below = sum(prod(counter.hierarchy[: j + 1]) for j in range(len(counter.hierarchy)))
 
-    def end(access: Access | None, owner: str) -> _End:
-        order, bound = orders[owner], limits[owner]
-        written = owner in ops and access is ops[owner].output
-        combined = tuple(a.name for a in ops[owner].axes if a.combine is not None) if written else ()
-        known = (None if access is None else access.index, order, tuple(bound), combined)
-        if known not in ends:
-            ends[known] = new_end(access, order, bound, set(combined))
-        return ends[known]
-
-    def new_end(access: Access | None, order: tuple[str, ...], bound: list[int], reduced: set[str]) -> _End:
-        if access is None:
-            touched, whole = [{k} for k in sorted(order, key=int)], [True] * len(order)
-        else:
-            touched = [{name for name, _ in index.terms} for index in access.index]
-            whole = [len(i.terms) < 2 and all(c == 1 for _, c in i.terms) and not i.offset for i in access.index]
-        involved = reduced.union(*touched)
-        pattern = [n in involved for n in order]
-        parts = [[n in names for n in order] for names in touched]
-        coupled = access is not None and is_coupled(access)
-        key = (tuple(bound), tuple(pattern), tuple(map(tuple, parts)), coupled)
-        blocks = tuple(min(devices, prod(n for n, mine in zip(bound, part, strict=True) if mine)) for part in parts)
-        return _End(
-            key,
-            counter.involving(bound, pattern),
-            tuple(counter.involving(bound, p) for p in parts),
-            blocks,
-            tuple(len(names) > 1 for names in touched),
-            tuple(uneven or not plain for plain in whole),
-            coupled,
-        )
-
-    found, seen, seen_pairs, tables, resting = (
-        Budget(0, 0, 0, 0, 0, 0, 0, boxes, 0, 0, 0),
-        set[object](),
-        set[object](),
-        set[object](),
-        resting_places(graph),
+def _with_pair(found: Budget, a: End, b: End, shape: Sequence[int], counter: Counter, intervals: set[object]) -> Budget:
+    """What a pair of ends takes besides; `intervals`: of dimensions that were counted before."""
+    devices, uneven = prod(counter.hierarchy), counter.where.uneven
+    overlaps = segments = at_once = compared = 0
+    for k, pair in enumerate(zip(a.intervals, b.intervals, strict=True)):
+        gaps, extent = a.gaps[k] or b.gaps[k], shape[k]
+        at_once += prod(pair) * devices if gaps else 0
+        if (key := (pair, extent, gaps)) not in intervals:
+            intervals.add(key)
+            overlaps += prod(pair) * devices
+            segments += prod(pair) * devices * min(extent, 4 * devices) if gaps else 0
+    if at_once:  # pairs whose subtrees differ are sorted, dimension by dimension
+        segments += 16 * a.layouts * b.layouts * len(shape)
+        below = sum(prod(counter.hierarchy[: j + 1]) for j in range(len(counter.hierarchy)))
+        different = min(a.layouts * b.layouts, prod(1 + prod(n) for n in zip(a.intervals, b.intervals, strict=True)))
+        compared = different * below * len(shape) if uneven else 0  # else few pairs differ
+    return replace(
+        found,
+        entries=found.entries + a.layouts * b.layouts,
+        overlaps=found.overlaps + overlaps,
+        segments=found.segments + segments,
+        coupled=found.coupled + coupled_cells(a, b, counter.hierarchy),
+        at_once=max(found.at_once, at_once),
+        compared=found.compared + compared,
     )
-    for tensor, writer, reader, position in _movements(graph):
-        copy = copy_key(resting.get(tensor, tensor))
-        a = end(ops[writer].output, writer) if writer else end(None, copy)
-        b = end(ops[reader].inputs[position], reader) if reader else end(None, copy)
-        tables.add((id(a), id(b), shapes[tensor], graph.tensor(tensor).element_bytes))  # ends are kept: `ends`
-        found = replace(found, tables=len(tables))
-        if (a.key, b.key) in seen:
-            continue
-        seen.add((a.key, b.key))
-        overlaps = segments = at_once = compared = 0
-        for k, pair in enumerate(zip(a.intervals, b.intervals, strict=True)):
-            gaps, extent = a.gaps[k] or b.gaps[k], shapes[tensor][k]
-            at_once += prod(pair) * devices if gaps else 0
-            if (k_key := (pair, extent, gaps)) not in seen_pairs:
-                seen_pairs.add(k_key)
-                overlaps += prod(pair) * devices
-                segments += prod(pair) * devices * min(extent, 4 * devices) if gaps else 0
-        if at_once:  # pairs whose subtrees differ are sorted, dimension by dimension
-            segments += 16 * a.layouts * b.layouts * len(shapes[tensor])
-            different = min(
-                a.layouts * b.layouts, prod(1 + prod(n) for n in zip(a.intervals, b.intervals, strict=True))
-            )
-            compared = different * below * len(shapes[tensor]) if uneven else 0  # else few pairs differ
-        _check_pair(f"tensor {tensor!r}", a, b, shapes[tensor], counter.hierarchy)
-        found = replace(
-            found,
-            entries=found.entries + a.layouts * b.layouts,
-            overlaps=found.overlaps + overlaps,
-            segments=found.segments + segments,
-            coupled=found.coupled + _coupled(a, b, counter.hierarchy),
-            at_once=max(found.at_once, at_once),
-            compared=found.compared + compared,
-        )
-        _check_budget(f"tensor {tensor!r}", found, budget)
-    return replace(found, steps=counter.steps.taken)
 
 
 def _structure(op: Operator, shapes: Mapping[str, tuple[int, ...]]) -> object:
     """Equal for operators that are priced once."""
     return op.function, op.attributes, op.axes, *((a.index, shapes[a.tensor]) for a in (*op.inputs, op.output))
-
-
-def _coupled(a: _End, b: _End, hierarchy: tuple[int, ...]) -> int:
-    """Cells of all pairs of layouts, for every device, at every level that has subtrees of several devices."""
-    if not (a.coupled or b.coupled):
-        return 0
-    ends = prod(m + n for m, n in zip(a.blocks, b.blocks, strict=True))
-    levels = sum(prod(hierarchy[j + 1 :]) > 1 for j in range(len(hierarchy)))
-    return a.layouts * b.layouts * ends * prod(hierarchy) * levels
 
 
 def _check_budget(place: str, needed: Budget, given: Budget) -> None:
@@ -399,7 +362,7 @@ def _check_budget(place: str, needed: Budget, given: Budget) -> None:
             raise OverBudget(f"{place}: up to {amount} {name} until there; at most {allowed} without --large")
 
 
-def _check_pair(place: str, a: _End, b: _End, shape: Sequence[int], hierarchy: tuple[int, ...]) -> None:
+def _check_pair(place: str, a: End, b: End, shape: Sequence[int], hierarchy: tuple[int, ...]) -> None:
     devices, table = prod(hierarchy), a.layouts * b.layouts
     if table > MOST_TABLE:
         raise TooLarge(
@@ -428,23 +391,3 @@ def _check_pair(place: str, a: _End, b: _End, shape: Sequence[int], hierarchy: t
                 f"{place}: an axis runs through two dimensions of it; {table} pairs of layouts on {devices} devices, "
                 f"{cells} cells each, are too many; at most {MOST_COUPLED} pairs times devices, {MOST_CELLS} cells"
             )
-
-
-def _movements(graph: Graph) -> Iterator[tuple[str, str, str, int]]:
-    """(tensor, writer, reader, input position) of every movement, keys of axis orders; empty for a copy: see
-    `models.cost.selection`.
-    """
-    readers, resting = graph.readers(), resting_places(graph)
-    for t in graph.tensors:
-        if t.role is not Role.VALUE and t.name in resting:
-            yield from (
-                (t.name, "", operator_key(graph.operators[i].name), position) for i, position in readers[t.name]
-            )
-    for op in graph.operators:
-        name = op.output.tensor
-        if name in resting:
-            yield name, operator_key(op.name), "", 0
-        yield from (
-            (name, "" if name in resting else operator_key(op.name), operator_key(graph.operators[i].name), position)
-            for i, position in readers[name]
-        )

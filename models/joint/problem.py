@@ -278,6 +278,8 @@ class _Builder:
                 for v, d in enumerate(decisions)
                 for u in rows.of(v, d.tensor, d.rests, d.blocks, [d.span(i) for i in range(len(d.blocks))])
             )
+        assumed = flags(self.egraph.union, self.machine, self.where, memory_limit, bool(edges))
+        assumed = (*assumed, *(() if memory_limit is None else (FLAG,)), *claim_flags(self.egraph, rounds, library))
         problem = SelectionProblem(
             f"{self.egraph.base.name} on {self.machine.name}, jointly",
             vertices,
@@ -288,15 +290,7 @@ class _Builder:
             scale=int(1 / self.unit),
             unit_name="s",
             space=self.where.name,
-            assumptions=tuple(
-                sorted(
-                    (
-                        *flags(self.egraph.union, self.machine, self.where, memory_limit, bool(edges)),
-                        *(() if memory_limit is None else (FLAG,)),
-                        *claim_flags(self.egraph, rounds, library),
-                    )
-                )
-            ),
+            assumptions=tuple(sorted(assumed)),
         ).check()
         return JointPlanning(
             self.egraph,

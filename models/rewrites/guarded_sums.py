@@ -215,21 +215,7 @@ class Builder:
             case Plus():
                 return self._limited(tuple(m for t in e.terms for m in self._sum(t, env, frame)))
             case Times():
-                out: GuardedSum = (Monomial(1, (), (), ()),)
-                for f in e.factors:
-                    right = self._sum(f, env, frame)
-                    out = self._limited(
-                        tuple(
-                            Monomial(
-                                a.coefficient * b.coefficient,
-                                (*a.variables, *b.variables),
-                                (*a.guards, *b.guards),
-                                (*a.atoms, *b.atoms),
-                            )
-                            for a, b in self._pairs(out, right)
-                        )
-                    )
-                return out
+                return self._product(e, env, frame)
             case Where():
                 guards = tuple(map(at, e.guards))
                 return tuple(
@@ -252,18 +238,41 @@ class Builder:
                 self._scopes.pop()
                 return self._hoisted(scope, Apply(e.function, tuple(map(at, e.index)), arguments))
             case Most():
-                scope = _Scope()
-                self._scopes.append(scope)
-                renamed = {v: self._fresh(v) for v, _ in e.ranges}
-                self._bind(*renamed.values())
-                inside = {**env, **{v: Poly.of(n) for v, n in renamed.items()}}
-                box = tuple(g for v, n in e.ranges for g in (Poly.of(renamed[v]), at(n) - 1 - renamed[v]))
-                guards = (*box, *(self._now(g).substitute(inside) for g in e.guards))
-                body = self._sum(e.body, inside, frame)
-                self._scopes.pop()
-                return self._hoisted(scope, Highest(tuple(renamed.values()), guards, body))
+                return self._highest(e, env, frame)
             case _:
                 assert_never(e)
+
+    def _product(self, e: Times, env: dict[str, Poly], frame: _Frame) -> GuardedSum:
+        """Every monomial of a factor times every one of the others."""
+        out: GuardedSum = (Monomial(1, (), (), ()),)
+        for f in e.factors:
+            right = self._sum(f, env, frame)
+            out = self._limited(
+                tuple(
+                    Monomial(
+                        a.coefficient * b.coefficient,
+                        (*a.variables, *b.variables),
+                        (*a.guards, *b.guards),
+                        (*a.atoms, *b.atoms),
+                    )
+                    for a, b in self._pairs(out, right)
+                )
+            )
+        return out
+
+    def _highest(self, e: Most, env: dict[str, Poly], frame: _Frame) -> GuardedSum:
+        """A maximum over a box and guards, with variables of its own."""
+        scope = _Scope()
+        self._scopes.append(scope)
+        renamed = {v: self._fresh(v) for v, _ in e.ranges}
+        self._bind(*renamed.values())
+        inside = {**env, **{v: Poly.of(n) for v, n in renamed.items()}}
+        ends = {v: self._now(n).substitute(env) for v, n in e.ranges}
+        box = tuple(g for v, n in renamed.items() for g in (Poly.of(n), ends[v] - 1 - n))
+        guards = (*box, *(self._now(g).substitute(inside) for g in e.guards))
+        body = self._sum(e.body, inside, frame)
+        self._scopes.pop()
+        return self._hoisted(scope, Highest(tuple(renamed.values()), guards, body))
 
     def _pairs(self, left: GuardedSum, right: GuardedSum) -> list[tuple[Monomial, Monomial]]:
         """All pairs; bound names stay apart because a factor that is used again is renamed."""

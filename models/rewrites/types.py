@@ -13,8 +13,9 @@ facts by position.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import assert_never
 
 from .index_expressions import Index, substitute
@@ -227,69 +228,25 @@ def _type_side(typed: Typed, nodes: tuple[Node, ...], side: str, assumed: bool) 
     types: list[TensorType] = []
     bodies: list[Lifted] = []
     copies: list[tuple[str, int, tuple[Poly, ...], int]] = []
-
-    def now(t: TensorType) -> TensorType:
-        n = facts.now
-        return TensorType(
-            tuple(map(n, t.sizes)),
-            tuple(map(n, t.degrees)),
-            tuple(_tree_now(facts, x) for x in t.trees),
-            n(t.copy),
-            tuple(map(n, t.sums)),
-            tuple((a, n(e)) for a, e in t.times),
-        )
-
     for k, one in enumerate(nodes):
         place = f"{side} operator {k} ({one.operator})"
-        operands = tuple(now(types[w] if w >= 0 else typed.inputs[-1 - w]) for w in one.inputs)
+        operands = tuple(_type_now(facts, types[w] if w >= 0 else typed.inputs[-1 - w]) for w in one.inputs)
         try:
             m = meaning(one, tuple(len(t.sizes) for t in operands))
         except RankError as e:
             raise IllTyped(place, str(e)) from None
-        names: dict[str, Poly] = {}
-        for key, value in one.parameters:
-            if isinstance(value, int | str):
-                names[key] = Poly.of(value) if isinstance(value, int) else facts.now(Poly.of(f"@{value}"))
-        for j, t in enumerate(operands):
-            for a, (s, d) in enumerate(zip(t.sizes, t.degrees, strict=True)):
-                names[f"{j}.{a}"], names[f"{j}.{a}.degree"] = s, d
-        x = operands[0] if operands else None
-        names["0.sum"] = x.sums[0] if x and x.sums else ONE
-        names["0.time"], names["0.time.axis"] = (
-            (x.times[0][1], Poly.of(x.times[0][0])) if x and x.times else (ONE, Poly.of(-1))
-        )
-
-        def settle(c: Condition, place: str = place) -> None:
-            if assumed:
-                facts.assume(c)
-            else:
-                _owe(typed, c, place)
-
+        settle: Callable[[Condition], None] = facts.assume if assumed else partial(_owe, typed, place=place)
+        names = _operand_names(facts, one, operands)
         trees = list(result_trees(m, operands))
-        if isinstance(m.tree, Part) and x is not None:
-            tree = x.trees[m.tree.axis]
+        if isinstance(m.tree, Part) and operands:
+            tree = operands[0].trees[m.tree.axis]
             if tree is None:
                 raise IllTyped(place, f"axis {m.tree.axis} was not joined by a concat")
             for first, second in tree.needs:
                 settle(Equal(first, second))
             names[m.tree.at] = facts.now(tree.at)
             trees[m.tree.axis] = tree.first if m.tree.which == 0 else tree.second
-        for define in m.define:
-            match define:
-                case Floor():
-                    names[define.name] = facts.floor(
-                        define.numerator.substitute(names), define.denominator.substitute(names)
-                    )
-                case Largest():
-                    names[define.name] = facts.maximum(define.first.substitute(names), define.second.substitute(names))
-                case Quotient():
-                    v, w = define.value.substitute(names), define.divisor.substitute(names)
-                    names[define.name] = facts.quotient(v, w) if assumed else _owed_quotient(typed, v, w, place)
-                case Shrunk():
-                    v, w = define.value.substitute(names), define.divisor.substitute(names)
-                    names[define.name] = facts.shrunk(v, w) if assumed else _owed_shrunk(typed, v, w, place)
-                case _:
-                    assert_never(define)
+        _define(typed, m, names, assumed, place)
         for c in m.require:
             settle(translate(c, names))
         if isinstance(m.tree, Join):
@@ -297,7 +254,7 @@ def _type_side(typed: Typed, nodes: tuple[Node, ...], side: str, assumed: bool) 
                 operands[0].sizes[m.tree.axis], operands[0].trees[m.tree.axis], operands[1].trees[m.tree.axis]
             )
         renamed = _put_meaning(m, {s: facts.now(p) for s, p in names.items()})
-        operands = tuple(map(now, operands))
+        operands = tuple(_type_now(facts, t) for t in operands)
         degrees, copy, sums, times, conditions, body = shards(place, renamed, operands)
         for c in conditions:
             settle(c)
@@ -316,6 +273,57 @@ def _type_side(typed: Typed, nodes: tuple[Node, ...], side: str, assumed: bool) 
             extents = (*(e for _, e in t.times), *t.sums, *t.sizes)
             copies.append((place, one.inputs[j], extents, len(t.times) + len(t.sums) + axis))
     return Side(tuple(types), tuple(bodies), tuple(copies))
+
+
+def _type_now(facts: Facts, t: TensorType) -> TensorType:
+    """A type in the unknowns that are left."""
+    n = facts.now
+    return TensorType(
+        tuple(map(n, t.sizes)),
+        tuple(map(n, t.degrees)),
+        tuple(_tree_now(facts, x) for x in t.trees),
+        n(t.copy),
+        tuple(map(n, t.sums)),
+        tuple((a, n(e)) for a, e in t.times),
+    )
+
+
+def _operand_names(facts: Facts, one: Node, operands: tuple[TensorType, ...]) -> dict[str, Poly]:
+    """Parameters of a node, and sizes and degrees of its operands, by the names that meanings use."""
+    names: dict[str, Poly] = {}
+    for key, value in one.parameters:
+        if isinstance(value, int | str):
+            names[key] = Poly.of(value) if isinstance(value, int) else facts.now(Poly.of(f"@{value}"))
+    for j, t in enumerate(operands):
+        for a, (s, d) in enumerate(zip(t.sizes, t.degrees, strict=True)):
+            names[f"{j}.{a}"], names[f"{j}.{a}.degree"] = s, d
+    x = operands[0] if operands else None
+    names["0.sum"] = x.sums[0] if x and x.sums else ONE
+    names["0.time"], names["0.time.axis"] = (
+        (x.times[0][1], Poly.of(x.times[0][0])) if x and x.times else (ONE, Poly.of(-1))
+    )
+    return names
+
+
+def _define(typed: Typed, m: Meaning, names: dict[str, Poly], assumed: bool, place: str) -> None:
+    """Add the auxiliary numbers of a meaning to `names`."""
+    facts = typed.facts
+    for define in m.define:
+        match define:
+            case Floor():
+                names[define.name] = facts.floor(
+                    define.numerator.substitute(names), define.denominator.substitute(names)
+                )
+            case Largest():
+                names[define.name] = facts.maximum(define.first.substitute(names), define.second.substitute(names))
+            case Quotient():
+                v, w = define.value.substitute(names), define.divisor.substitute(names)
+                names[define.name] = facts.quotient(v, w) if assumed else _owed_quotient(typed, v, w, place)
+            case Shrunk():
+                v, w = define.value.substitute(names), define.divisor.substitute(names)
+                names[define.name] = facts.shrunk(v, w) if assumed else _owed_shrunk(typed, v, w, place)
+            case _:
+                assert_never(define)
 
 
 def _tree_now(facts: Facts, t: Tree | None) -> Tree | None:

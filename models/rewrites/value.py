@@ -238,15 +238,7 @@ def _compiled(e: Expression, typed: Typed, operands: Sequence[Tensor], keys: Key
             terms = [sub(t) for t in e.terms]
             return lambda env: sum(t(env) for t in terms)
         case Times():
-            factors = [sub(t) for t in e.factors]
-
-            def times(env: Environment) -> Number:
-                out: Number = 1
-                for f in factors:
-                    out = out * f(env)
-                return out
-
-            return times
+            return _product([sub(t) for t in e.factors])
         case Where():
             guards, body = [poly(g) for g in e.guards], sub(e.body)
             return lambda env: body(env) if all(g(env) >= 0 for g in guards) else 0
@@ -263,19 +255,39 @@ def _compiled(e: Expression, typed: Typed, operands: Sequence[Tensor], keys: Key
             top, modulus, body, v = poly(e.numerator), poly(e.modulus), sub(e.body), e.variable
             return lambda env: body({**env, v: top(env) // modulus(env)})
         case Most():
-            names, ends = [v for v, _ in e.ranges], [poly(n) for _, n in e.ranges]
-            guards, body = [poly(g) for g in e.guards], sub(e.body)
-
-            def most(env: Environment) -> Number:
-                found: list[Number] = []
-                sizes = [n(env) for n in ends]
-                _spend(work, _volume(sizes))
-                for at in product(*map(range, sizes)):
-                    inner = {**env, **dict(zip(names, at, strict=True))}
-                    if all(g(inner) >= 0 for g in guards):
-                        found.append(body(inner))
-                return largest(found, keys) if found else 0
-
-            return most
+            box = {v: poly(n) for v, n in e.ranges}
+            return _maximum(box, [poly(g) for g in e.guards], sub(e.body), keys, work)
         case _:
             assert_never(e)
+
+
+def _product(factors: Sequence[Run]) -> Run:
+    def times(env: Environment) -> Number:
+        out: Number = 1
+        for f in factors:
+            out = out * f(env)
+        return out
+
+    return times
+
+
+def _maximum(
+    box: Mapping[str, Callable[[Environment], int]],
+    guards: Sequence[Callable[[Environment], int]],
+    body: Run,
+    keys: Keys,
+    work: _Work,
+) -> Run:
+    """The largest value of `body` where the variables of the box keep all guards; 0 where there is none."""
+
+    def most(env: Environment) -> Number:
+        found: list[Number] = []
+        sizes = [n(env) for n in box.values()]
+        _spend(work, _volume(sizes))
+        for at in product(*map(range, sizes)):
+            inner = {**env, **dict(zip(box, at, strict=True))}
+            if all(g(inner) >= 0 for g in guards):
+                found.append(body(inner))
+        return largest(found, keys) if found else 0
+
+    return most

@@ -138,17 +138,7 @@ def import_command(
         write_file(output, _file_text(graph, compared).encode("ascii") + b"\n")
         constants = write_beside(output, graph)
     if as_json:
-        emit(
-            {
-                "name": graph.name,
-                "operators": len(graph.operators),
-                "tensors": len(graph.tensors),
-                "sha256": graph.sha256(),
-                **({} if step is None else {"loss": step.loss, "trained": len(step.trained)}),
-                **({"notes": notes} if notes else {}),
-                **({} if compared is None else {"compared": compared.to_json()}),
-            }
-        )
+        emit(_import_json(graph, step, notes, compared))
         return Exit.DONE
     say(*_graph_lines(graph), *(f"  note: {note}" for note in notes))
     if compared is not None:
@@ -161,6 +151,21 @@ def import_command(
     if output is not None:
         say(f"wrote {output}" + (f" and its constants {constants}" if constants is not None else ""))
     return Exit.DONE
+
+
+def _import_json(
+    graph: Graph, step: TrainingStep | None, notes: list[str], compared: Comparison | None
+) -> dict[str, object]:
+    """What was read, as `import --json` prints it."""
+    return {
+        "name": graph.name,
+        "operators": len(graph.operators),
+        "tensors": len(graph.tensors),
+        "sha256": graph.sha256(),
+        **({} if step is None else {"loss": step.loss, "trained": len(step.trained)}),
+        **({"notes": notes} if notes else {}),
+        **({} if compared is None else {"compared": compared.to_json()}),
+    }
 
 
 def _list_operators(as_json: bool) -> None:

@@ -13,7 +13,8 @@ array references.  Decoding checks types and structure only; whether the numbers
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, assert_never
 
@@ -145,75 +146,22 @@ def _decode_claim(claim: Reader, arrays: ArrayTable) -> SelectionClaim:
 
 def _encode_records(root: Record, pool: ArrayPool) -> list[dict[str, object]]:
     out: list[dict[str, object]] = []
-    todo: list[tuple[Record, list[object] | None]] = [
-        (root, None)
-    ]  # record, list of the parent that waits for its number
+    # record, list of the parent that waits for its number
+    todo: list[tuple[Record, list[object] | None]] = [(root, None)]
     while todo:
         record, waiting = todo.pop()
         if waiting is not None:
             waiting.append(len(out))
         children: list[object] = []
+        out.append(_encode_record(record, children, pool))
         match record:
-            case Dual():
-                out.append(
-                    {
-                        "kind": "dual",
-                        "to_u": pool.add_numbers(pool.add(a) for a in record.to_u),
-                        "to_v": pool.add_numbers(pool.add(a) for a in record.to_v),
-                        "denominator": _int(record.denominator),
-                        "multipliers": [_ints(pair) for pair in record.multipliers],
-                        "then": children,
-                        **(
-                            {"rounded": [_encode_rounded(row, pool) for row in record.rounded]}
-                            if record.rounded
-                            else {}
-                        ),
-                    }
-                )
-                if record.then is not None:
-                    todo.append((record.then, children))
             case Split():
-                out.append(
-                    {
-                        "kind": "split",
-                        "vertex": _int(record.vertex),
-                        "parts": pool.add_lists([_ints(p) for p in record.parts]),
-                        "children": children,
-                    }
-                )
                 todo.extend((child, children) for child in reversed(record.children))
-            case Elimination():
-                out.append(
-                    {
-                        "kind": "elimination",
-                        "order": pool.add_numbers(_ints(record.order)),
-                        "scopes": pool.add_lists([_ints(s) for s in record.scopes]),
-                        "messages": pool.add_numbers(pool.add(m) for m in record.messages),
-                        **({"fine": True} if record.fine else {}),
-                        **({} if record.then is None else {"then": children}),
-                    }
-                )
+            case Dual() | Elimination() | Reduced():
                 if record.then is not None:
                     todo.append((record.then, children))
-            case RowConflict():
-                out.append({"kind": "row-conflict", "multipliers": [_ints(pair) for pair in record.multipliers]})
-            case Point():
-                out.append({"kind": "point"})
-            case Open():
-                out.append({"kind": "open"})
-            case Reduced():
-                columns = [
-                    pool.add(np.ascontiguousarray(column)) for column in _log(record.log).T
-                ]  # equal numbers stand together: half the file
-                out.append(
-                    {
-                        "kind": "reduced",
-                        "log": columns,
-                        "steps": pool.add_numbers(pool.add(a) for a in record.steps),
-                        "then": children,
-                    }
-                )
-                todo.append((record.then, children))
+            case RowConflict() | Point() | Open():
+                pass
             case _:
                 assert_never(record)
         if len(out) > MAX_RECORDS:
@@ -221,13 +169,52 @@ def _encode_records(root: Record, pool: ArrayPool) -> list[dict[str, object]]:
     return out
 
 
+def _encode_record(record: Record, children: list[object], pool: ArrayPool) -> dict[str, object]:
+    """One record; `children`: a list that takes the numbers of those below it."""
+    match record:
+        case Dual():
+            return {
+                "kind": "dual",
+                "to_u": pool.add_numbers(pool.add(a) for a in record.to_u),
+                "to_v": pool.add_numbers(pool.add(a) for a in record.to_v),
+                "denominator": _int(record.denominator),
+                "multipliers": [_ints(pair) for pair in record.multipliers],
+                "then": children,
+                **({"rounded": [_encode_rounded(row, pool) for row in record.rounded]} if record.rounded else {}),
+            }
+        case Split():
+            parts = pool.add_lists([_ints(p) for p in record.parts])
+            return {"kind": "split", "vertex": _int(record.vertex), "parts": parts, "children": children}
+        case Elimination():
+            return {
+                "kind": "elimination",
+                "order": pool.add_numbers(_ints(record.order)),
+                "scopes": pool.add_lists([_ints(s) for s in record.scopes]),
+                "messages": pool.add_numbers(pool.add(m) for m in record.messages),
+                **({"fine": True} if record.fine else {}),
+                **({} if record.then is None else {"then": children}),
+            }
+        case RowConflict():
+            return {"kind": "row-conflict", "multipliers": [_ints(pair) for pair in record.multipliers]}
+        case Point():
+            return {"kind": "point"}
+        case Open():
+            return {"kind": "open"}
+        case Reduced():
+            # equal numbers stand together: half the file
+            columns = [pool.add(np.ascontiguousarray(column)) for column in _log(record.log).T]
+            steps = pool.add_numbers(pool.add(a) for a in record.steps)
+            return {"kind": "reduced", "log": columns, "steps": steps, "then": children}
+        case _:
+            assert_never(record)
+
+
 def _decode_records(records: Reader, arrays: ArrayTable) -> Record:
     items = list(records.items(MAX_RECORDS))
     if not items:
         records.fail("the proof is empty")
-    built: list[Record | None] = [None] * len(
-        items
-    )  # a record is taken out when its parent is built: each has one parent
+    # a record is taken out when its parent is built: each has one parent
+    built: list[Record | None] = [None] * len(items)
 
     def take(parent: int, child: Reader) -> Record:
         number = child.integer(parent + 1, len(items) - 1)
@@ -237,57 +224,59 @@ def _decode_records(records: Reader, arrays: ArrayTable) -> Record:
         return record
 
     for i in range(len(items) - 1, -1, -1):  # children stand after their parent
-        item = items[i]
-        match item["kind"].text(40):
-            case "dual":
-                item.fields("kind", "to_u", "to_v", "denominator", "multipliers", "then", optional=("rounded",))
-                then = [take(i, child) for child in item["then"].items(1)]
-                built[i] = Dual(
-                    arrays.many(item["to_u"]),
-                    arrays.many(item["to_v"]),
-                    item["denominator"].integer(),
-                    _pairs(item["multipliers"]),
-                    then[0] if then else None,
-                    tuple(_decode_rounded(row, arrays) for row in item["rounded"].items())
-                    if item.has("rounded")
-                    else (),
-                )
-            case "split":
-                item.fields("kind", "vertex", "parts", "children")
-                children = tuple(take(i, child) for child in item["children"].items(MAX_RECORDS))
-                built[i] = Split(item["vertex"].integer(), arrays.lists(item["parts"]), children)
-            case "elimination":
-                item.fields("kind", "order", "scopes", "messages", optional=("fine", "then"))
-                then = [take(i, child) for child in item["then"].items(1)] if item.has("then") else []
-                built[i] = Elimination(
-                    arrays.numbers(item["order"]),
-                    arrays.lists(item["scopes"]),
-                    arrays.many(item["messages"]),
-                    then[0] if then else None,
-                    item.has("fine") and item["fine"].flag(),
-                )
-            case "row-conflict":
-                item.fields("kind", "multipliers")
-                built[i] = RowConflict(_pairs(item["multipliers"]))
-            case "point":
-                item.fields("kind")
-                built[i] = Point()
-            case "open":
-                item.fields("kind")
-                built[i] = Open()
-            case "reduced":
-                item.fields("kind", "log", "steps", "then")
-                inner = [take(i, child) for child in item["then"].items(1)]
-                if not inner:
-                    item.fail("needs a record about the reduced problem")
-                built[i] = Reduced(_columns(item["log"], arrays), arrays.many(item["steps"]), inner[0])
-            case other:
-                item["kind"].fail(f"unknown record {other!r}")
+        built[i] = _decode_record(items[i], arrays, partial(take, i))
     root, built[0] = built[0], None
     stray = [i for i, record in enumerate(built) if record is not None]
     if root is None or stray:
         records.fail(f"records {stray[:5]} belong to no parent")
     return root
+
+
+def _decode_record(item: Reader, arrays: ArrayTable, take: Callable[[Reader], Record]) -> Record:
+    """One record; `take`: the child with a number."""
+    match item["kind"].text(40):
+        case "dual":
+            item.fields("kind", "to_u", "to_v", "denominator", "multipliers", "then", optional=("rounded",))
+            then = [take(child) for child in item["then"].items(1)]
+            return Dual(
+                arrays.many(item["to_u"]),
+                arrays.many(item["to_v"]),
+                item["denominator"].integer(),
+                _pairs(item["multipliers"]),
+                then[0] if then else None,
+                tuple(_decode_rounded(row, arrays) for row in item["rounded"].items()) if item.has("rounded") else (),
+            )
+        case "split":
+            item.fields("kind", "vertex", "parts", "children")
+            children = tuple(take(child) for child in item["children"].items(MAX_RECORDS))
+            return Split(item["vertex"].integer(), arrays.lists(item["parts"]), children)
+        case "elimination":
+            item.fields("kind", "order", "scopes", "messages", optional=("fine", "then"))
+            then = [take(child) for child in item["then"].items(1)] if item.has("then") else []
+            return Elimination(
+                arrays.numbers(item["order"]),
+                arrays.lists(item["scopes"]),
+                arrays.many(item["messages"]),
+                then[0] if then else None,
+                item.has("fine") and item["fine"].flag(),
+            )
+        case "row-conflict":
+            item.fields("kind", "multipliers")
+            return RowConflict(_pairs(item["multipliers"]))
+        case "point":
+            item.fields("kind")
+            return Point()
+        case "open":
+            item.fields("kind")
+            return Open()
+        case "reduced":
+            item.fields("kind", "log", "steps", "then")
+            inner = [take(child) for child in item["then"].items(1)]
+            if not inner:
+                item.fail("needs a record about the reduced problem")
+            return Reduced(_columns(item["log"], arrays), arrays.many(item["steps"]), inner[0])
+        case other:
+            item["kind"].fail(f"unknown record {other!r}")
 
 
 def _encode_rounded(row: Rounded, pool: ArrayPool) -> list[int]:

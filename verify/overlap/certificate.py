@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 from ...models.cost.limits import TooLarge
@@ -126,7 +127,8 @@ def _checked(
     entries = Entries(planning, budget)
     wrong = wrong_structure(entries) or wrong_assumptions(planning.problem, c.graph, c.machine, where, c.memory)
     if c.schedule is None:
-        return _infeasible(entries, whole, wrong, c, flags, samples, cells, seed, notify), rounding
+        tables = partial(entries_result, whole, None, samples, cells, seed, notify, entries.budget)
+        return _infeasible(entries, wrong, c, flags, tables), rounding
     moves, bits = len(entries.moves), len(c.graph.operators) ** 2 >> 3
     budget.charge((AGAIN + 4 * BOX * c.machine.devices) * (moves + len(c.chains)) + bits, "tasks of the plan")
     x = () if wrong else _solution(planning, c)
@@ -145,17 +147,9 @@ def _checked(
 
 
 def _infeasible(
-    entries: Entries,
-    whole: Planning,
-    wrong: str,
-    c: OverlapCertificate,
-    flags: tuple[str, ...],
-    samples: int,
-    cells: int,
-    seed: str,
-    notify: Progress | None,
+    entries: Entries, wrong: str, c: OverlapCertificate, flags: tuple[str, ...], tables: Callable[[], CheckResult]
 ) -> tuple[CheckResult, ...]:
-    """One result per claim of a file that says that nothing fits."""
+    """One result per claim of a file that says that nothing fits.  `tables`: the one about entries that are drawn."""
     if not wrong and (c.choices.operators or c.choices.copies or c.chains or c.lower_bound):
         wrong = "nothing is scheduled, and yet something is chosen or bounded"
     if not wrong and c.memory is None:
@@ -172,7 +166,7 @@ def _infeasible(
     except ValueError as error:
         raise ContainerError("overlap", f"rows: {str(error)[:200]}") from None
     first = CheckResult("Overlap", Verdict.PROVED, None, None, c.space, flags, "")
-    said = entries_result(whole, None, samples, cells, seed, notify, entries.budget)
+    said = tables()
     claim = replace(found, kind="Infeasible", cost=None, space=c.space)
     return tuple(replace(r, assumptions=flags) for r in (first, claim, space_result(entries.planning), said))
 

@@ -245,7 +245,7 @@ def least_step(
     value = max(path, longest[0])
     if wanted is None or value >= wanted[0]:
         return value
-    return value if _below(units, stages, micro, (one, updated, step), sends, *wanted, budget) else wanted[0]
+    return value if _below(units, stages, micro, (one, updated, step), sends, wanted, budget) else wanted[0]
 
 
 def _below(
@@ -254,15 +254,13 @@ def _below(
     micro: int,
     known: tuple[list[list[int]], list[list[int]], list[list[int]]],
     sends: list[int],
-    wanted: int,
-    forward: list[int],
-    there: list[int],
+    wanted: tuple[int, list[int], list[int]],
     budget: Budget,
 ) -> bool:
-    """Whether some cut may have both lines below `wanted`: the sums in front of every unit that can begin a stage, from
-    the first stage on, without those that another one is nowhere above.
+    """Whether some cut may have both lines below the value `wanted`: the sums in front of every unit that can begin a
+    stage, from the first stage on, without those that another one is nowhere above.
     """
-    one, updated, step = known
+    (one, updated, step), (value, forward, there) = known, wanted
     front: dict[int, set[tuple[int, int]]] = {0: {(0, 0)}}
     upto = [0, *accumulate(forward)]
     for left in range(stages, 0, -1):
@@ -273,7 +271,7 @@ def _below(
                 if j > units - left + 1:
                     break
                 for whole, ahead in pairs:
-                    if ahead + step[i][j] >= wanted or (i and whole + micro * one[i][j] >= wanted):
+                    if ahead + step[i][j] >= value or (i and whole + micro * one[i][j] >= value):
                         continue
                     if left == 1:
                         return True

@@ -40,12 +40,10 @@ from numpy.typing import NDArray
 
 from ...models.layout.placement import Placement
 from ...models.machine.machine import Machine
-from ...models.machine.parts import DeviceClass, MachineError
+from ...models.machine.parts import DeviceClass
 from ...models.problem.selection_problem import FORBIDDEN
 from ...models.program.graph import Graph
 from ...models.program.operators import NodeKind, Operator
-from .attention_forms import attention_axes, attention_seconds, form_of
-from .bands import attribute_axes, bounds_of, pairs
 from .boxes import (
     DeviceBoxes,
     Ends,
@@ -58,10 +56,9 @@ from .boxes import (
     read_by,
     written_by,
 )
-from .epilogues import finishing
-from .measured import Collective, of_fetch, of_reduction, product_of, product_seconds, units
+from .device_work import device_work
+from .measured import Collective, of_fetch, of_reduction, units
 from .reductions import Choice, Loads, choice_of, reduction
-from .turns import turns_of
 
 PER_SECOND = 10**12
 """Units of a problem in picoseconds."""
@@ -72,88 +69,21 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     """Time of an operator under a placement, in units of 1/`scale` s.  Raises `MachineError` if the machine lacks
     the element type's peak.
     """
-    hierarchy = machine.hierarchy
-    rows = op.attribute("rows", "") if op.kind in (NodeKind.GATHER, NodeKind.SCATTER, NodeKind.GROUPED) else None
-    load = op.attribute("load", "even") if op.kind is NodeKind.GROUPED else ""
-    even, counts = load == "even", [int(n) for n in load] if isinstance(load, tuple) else []
+    hierarchy, work = machine.hierarchy, device_work(op, graph, placement, machine)
     extent = {a.name: a.extent for a in op.axes}
     blocks = axis_blocks(tuple(extent[name] for name in placement.axes), placement.matrix, hierarchy)
-    operands = [(read_by(op, k, graph, placement, hierarchy), a.tensor) for k, a in enumerate(op.inputs)]
-    operands.append((written_by(op, graph, placement, hierarchy), op.output.tensor))
-    sizes = [graph.tensor(tensor).element_bytes for _, tensor in operands]
-    order = (*op.output.axes, *(a.name for a in op.reduction_axes))
-    loop = turns_of(op)
-    dtype, flops = graph.tensor(op.output.tensor).dtype, loop.flops if loop else graph.flops_per_point(op)
-    attention, bounds = op.kind is NodeKind.ATTENTION, bounds_of(op)
-    summed = str(op.attribute("arithmetic", ""))  # factors of this type, summed in that of the result
-    peak_of = summed or (graph.tensor(op.inputs[0].tensor).dtype if attention else dtype)
-    hidden = {rows, *attribute_axes(op, "feature"), *attribute_axes(op, "value_feature"), *attribute_axes(op, "packed")}
-    if loop:
-        hidden |= {*extent} - {*op.output.axes[:-1]}
-    banded = [placement.axes.index(a) for role in ("query", "key") for a in attribute_axes(op, role)] if bounds else []
-    if counts:
-        banded.append(placement.axes.index(str(rows)))
+    operands = [read_by(op, k, graph, placement, hierarchy) for k in range(len(op.inputs))]
+    operands.append(written_by(op, graph, placement, hierarchy))
     device, number = (
         _classes(machine) if machine.others else ((machine.device,), np.zeros(machine.devices, dtype=np.int64))
     )
-    lengths = [ends[:, :, 1] - ends[:, :, 0] for ends in (blocks, *(held.ends for held, _ in operands))]
-    measured = measured_by_box(machine) if machine.profiles else {}
-    product = product_of(op) if flops and any(c.products for c in machine.classes) else None
-    seen = attention_axes(op) if flops and any(c.attentions for c in machine.classes) else None
+    lengths = [ends[:, :, 1] - ends[:, :, 0] for ends in (blocks, *(held.ends for held in operands))]
+    same = [number[:, None], *lengths, *(blocks[:, i, :1] for i in work.banded)]
     busy = Fraction(0)
-    same = [number[:, None], *lengths, *(blocks[:, i, :1] for i in banded)]
     for d in distinct(np.concatenate(same, axis=1)):  # devices with equal boxes count once
-        at, (mine, *boxes) = device[number[d]], [n[d].tolist() for n in lengths]
-        length = dict(zip(placement.axes, mine, strict=True))
-        known = (
-            None
-            if bounds or summed or loop or counts
-            else measured.get((op.function, dtype, tuple(length[name] for name in order)))
-        )
-        if known is not None:
-            busy = max(busy, known)
-            continue
-        points = prod(n for name, n in length.items() if name not in hidden)
-        if even:  # every group has as many points as any other
-            points = ceil(Fraction(points * length[str(rows)], extent[str(rows)]))
-        if counts:  # the groups that are here have what was counted for them
-            first, last = blocks[d, placement.axes.index(str(rows))].tolist()
-            points = ceil(Fraction(points * sum(counts[first:last]), sum(counts)))
-        if bounds:
-            (query, key) = banded
-            points = points // max(1, mine[query] * mine[key])
-            points *= pairs(tuple(blocks[d, query].tolist()), tuple(blocks[d, key].tolist()), bounds)
-        elements = [prod(max(0, n) for n in box) for box in boxes]
-        if op.kind is NodeKind.GATHER:
-            elements[0] = points
-        moved = sum(n * size for n, size in zip(elements, sizes, strict=True))
-        if loop:
-            moved += sum(size * prod(length[a] for a in along) for along, size in loop.moved)
-        time = moved / carrier_rate(op.function, at)
-        form = at.product(peak_of) if product else None
-        if product and form:
-            extents = [prod(length[a] for a in part) for part in product.parts]
-            finish = elements[-1] * finishing(op) / at.peak(peak_of)
-            busy = max(busy, product_seconds(form, extents, finish, time))
-            continue
-        if seen and (table := form_of(at, peak_of, seen.backward)):
-            amounts = [points, *(prod(length[a] for a in part) for part in (seen.rows, seen.keys))]
-            busy = max(busy, attention_seconds(table, amounts, flops, seen.banded, time))
-            continue
-        if flops:
-            time = max(time, (points * flops + elements[-1] * finishing(op)) / at.peak(peak_of))
-        busy = max(busy, time + at.launch * (loop.launches if loop else 1))
+        busy = max(busy, work.seconds(device[number[d]], blocks[d], [n[d].tolist() for n in lengths]))
     statistics, more = _statistics(op, placement, machine, blocks, scale)
     return ceil((busy + statistics) * scale) + more
-
-
-def carrier_rate(function: str, device: DeviceClass) -> Fraction:
-    """Bytes/s of what an operator moves.  Raises `MachineError` if the machine says nothing of the link to the host."""
-    if function not in ("to_host", "from_host"):
-        return device.bandwidth
-    if device.host is None:
-        raise MachineError(f"[[device_class]] {device.name!r}", "states no link to the host")
-    return device.host
 
 
 @lru_cache(maxsize=8)
@@ -163,12 +93,6 @@ def _classes(machine: Machine) -> tuple[tuple[DeviceClass, ...], NDArray[np.int6
     known = {id(c): c for c in each}
     place = {name: i for i, name in enumerate(known)}
     return tuple(known.values()), np.array([place[id(c)] for c in each], dtype=np.int64)
-
-
-@lru_cache(maxsize=8)
-def measured_by_box(machine: Machine) -> dict[tuple[str, str, tuple[int, ...]], Fraction]:
-    """Measured times by function, element type and extents."""
-    return {(p.function, p.dtype, p.extents): p.seconds for p in machine.profiles}
 
 
 def _statistics(op: Operator, placement: Placement, machine: Machine, blocks: Ends, scale: int) -> tuple[Fraction, int]:

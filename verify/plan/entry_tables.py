@@ -11,6 +11,7 @@ denominator.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import lcm, prod
@@ -27,8 +28,9 @@ from .attention_forms import attention_seconds, form_of
 from .bands import pairs_of_boxes
 from .box_tables import Layouts, Shape, blocks, operand_boxes, parts, volumes
 from .boxes import Box, Digit, difference, open_digits
+from .device_work import carrier_rate, measured_by_box
 from .effort import charge_hulls, charge_unions
-from .entries import STATISTIC_BYTES, carrier_rate, measured_by_box, seconds
+from .entries import STATISTIC_BYTES, seconds
 from .measured import of_fetch, of_reduction, product_seconds, units
 from .reductions import Choice, Loads, choice_of, reduction
 
@@ -91,7 +93,18 @@ def _times(shape: Shape, matrices: Ints, machine: Machine, scale: int) -> Ints:
     by_form = [
         _products(shape, c, length, moved) or _attended(shape, c, length, points, moved) for c in machine.classes
     ]
-    return _rounded(shape, matrices, machine, scale, work, moved, known, list(table.values()), length, by_form)
+    amounts = _Amounts(work, moved, known, tuple(table.values()))
+    return _rounded(shape, matrices, machine, scale, amounts, length, by_form)
+
+
+@dataclass(frozen=True)
+class _Amounts:
+    """Of every placement and device: flops, bytes, and the number of its time in `measured` (seconds), -1 for none."""
+
+    work: Ints
+    moved: Ints
+    known: Ints
+    measured: tuple[Fraction, ...]
 
 
 def _rounded(
@@ -99,10 +112,7 @@ def _rounded(
     matrices: Ints,
     machine: Machine,
     scale: int,
-    work: Ints,
-    moved: Ints,
-    known: Ints,
-    measured: list[Fraction],
+    amounts: _Amounts,
     length: Ints,
     by_form: list[Numbered | None],
 ) -> Ints:
@@ -112,10 +122,13 @@ def _rounded(
         for c in machine.classes
     ]
     statistics, more = _statistics(shape, matrices, machine, length, scale)
-    begin = len(measured)
-    measured = [*measured, *(time for found in by_form if found for time in found[1])]  # one more list, by number
+    known, begin = amounts.known, len(amounts.measured)
+    measured = [
+        *amounts.measured,
+        *(time for found in by_form if found for time in found[1]),
+    ]  # one more list, by number
     whole = lcm(*(f.denominator for rate in rates for f in rate), *(f.denominator for f in (*measured, *statistics)))
-    worst = np.zeros(work.shape[0], dtype=object)
+    worst = np.zeros(known.shape[0], dtype=object)
     device_class = np.array([machine.classes.index(machine.class_of(d)) for d in range(machine.devices)])
     for number, (compute, transfer, launch) in enumerate(rates):
         free = (device_class == number)[None, :] & (known < 0)
@@ -123,7 +136,7 @@ def _rounded(
             known = np.where(free, begin + found[0], known)
             begin += len(found[1])
             continue
-        most = [np.where(free, amount, 0).max(axis=1).astype(object) for amount in (work, moved)]
+        most = [np.where(free, amount, 0).max(axis=1).astype(object) for amount in (amounts.work, amounts.moved)]
         busy = np.maximum(most[0] * int(compute * whole), most[1] * int(transfer * whole))
         time = busy + shape.launches * int(launch * whole)
         worst = np.where(free.any(axis=1), np.maximum(worst, time), worst)

@@ -31,7 +31,6 @@ from ...models.rewrites.index_expressions import Index
 from ...models.rewrites.polynomial import ONE, Poly, determinant
 from ...proofs.rewrites.judgement import (
     Applied,
-    Assignment,
     AtomProof,
     Cluster,
     Cut,
@@ -44,6 +43,7 @@ from ...proofs.rewrites.judgement import (
     Known,
     Larger,
     Leaf,
+    Member,
     Peak,
     Pin,
     Split,
@@ -182,17 +182,7 @@ def _cluster(
     first = kept[cluster.first][1]
     for member in cluster.others:
         m = kept[member.number][1]
-        values = _bijection(
-            first.variables,
-            first.guards,
-            m.variables,
-            m.guards,
-            member.assignment,
-            member.there,
-            member.back,
-            scope,
-            place,
-        )
+        values = _bijection(_Range.of(first), _Range.of(m), member, scope, place)
         atoms = tuple(put_atom(a, values) for a in m.atoms)
         if (
             sorted(member.pairing) != list(range(len(first.atoms)))
@@ -204,22 +194,26 @@ def _cluster(
             _atom(a, atoms[j], scope.inside(first.variables, first.guards), p, place, depth)
 
 
-def _bijection(
-    variables: tuple[str, ...],
-    guards: Index,
-    others: tuple[str, ...],
-    other_guards: Index,
-    assignment: Assignment,
-    there: Sequence[Fact],
-    back: Sequence[Fact],
-    scope: Scope,
-    place: str,
-) -> dict[str, Poly]:
-    """The map `others` -> polynomials in `variables`, checked to be a bijection of the two ranges."""
-    values = dict(assignment)
+@dataclass(frozen=True)
+class _Range:
+    """Integer points of bound variables where all guards are at least zero."""
+
+    variables: tuple[str, ...]
+    guards: Index
+
+    @classmethod
+    def of(cls, bound: Monomial | Highest) -> _Range:
+        """Where the bound variables of a sum or of a maximum run."""
+        return cls(bound.variables, bound.guards)
+
+
+def _bijection(mine: _Range, other: _Range, stated: Member | Peak, scope: Scope, place: str) -> dict[str, Poly]:
+    """The stated map of the variables of `other` to polynomials in `mine`'s, checked to be a bijection of both."""
+    variables, others = mine.variables, other.variables
+    values = dict(stated.assignment)
     if (
         set(values) != set(others)
-        or len(assignment) != len(others)
+        or len(stated.assignment) != len(others)
         or len(others) != len(variables)
         or len(variables) > MOST_VARIABLES
     ):
@@ -237,9 +231,9 @@ def _bijection(
         rows.append(row)
     if rows and determinant(rows) not in (ONE, -ONE):
         raise Rejected(place, "the map of bound variables does not have determinant 1 or -1")
-    mapped = tuple(g.substitute(values) for g in other_guards)
-    _implied_all((*scope.context, *guards), mapped, there, place)
-    _implied_all((*scope.context, *mapped), guards, back, place)
+    mapped = tuple(g.substitute(values) for g in other.guards)
+    _implied_all((*scope.context, *mine.guards), mapped, stated.there, place)
+    _implied_all((*scope.context, *mapped), mine.guards, stated.back, place)
     return values
 
 
@@ -263,9 +257,7 @@ def _atom(a: Atom, b: Atom, scope: Scope, proof: AtomProof, place: str, depth: i
         case Peak():
             if not (isinstance(a, Highest) and isinstance(b, Highest)):
                 raise Rejected(place, "a maximum is paired with something else")
-            values = _bijection(
-                a.variables, a.guards, b.variables, b.guards, proof.assignment, proof.there, proof.back, scope, place
-            )
+            values = _bijection(_Range.of(a), _Range.of(b), proof, scope, place)
             body = tuple(put_monomial(m, values) for m in b.body)
             check_equality(a.body, body, scope.inside(a.variables, a.guards), proof.body, f"{place}/maximum", depth + 1)
         case _:

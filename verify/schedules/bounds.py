@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from ...models.problem.selection_problem import Ints
 from ...proofs.container.canonical import ContainerError
 from ...proofs.container.effort import OBJECT
 from ...proofs.schedules.certificate import (
@@ -81,8 +80,8 @@ def lower_bound(net: Network, memory: Memory, bound: Bound, budget: Budget) -> i
             return max(h + p + q for h, p, q in zip(found.head, times, found.tail, strict=True))
         case Load(stream, head, tail):
             return load(found, times, _stream(net, stream, "the bound"), head, tail)
-        case Refutation(makespan, rows):
-            _replay(net, memory, found, times, makespan, rows, budget)
+        case Refutation(makespan):
+            Replay(net, memory, found, bound, budget).replay()
             return makespan + 1
 
 
@@ -101,165 +100,186 @@ def _stream(net: Network, number: int, place: str) -> list[int]:
     return tasks
 
 
-def _replay(
-    net: Network, memory: Memory, found: State, times: list[int], makespan: int, rows: Ints, budget: Budget
-) -> None:
-    n = len(times)
-    streams = [s.tolist() for s in net.streams]
-    taken: list[set[int]] = [set() for _ in range(n)]
-    for s, tasks in enumerate(streams):
-        for t in tasks:
-            taken[t].add(s)
-    longest = max((len(s) for s in streams), default=0)
-    open_cases: list[tuple[list[int], list[int], int, int, int]] = []  # heads, tails, links made, a, b
-    made: list[tuple[int, int]] = []  # links of the splits that we are under
-    done = False
-    moments = Moments(memory, times)
-    levels, run = Levels(net, makespan, budget), 0
-    for k, (word, a, b, c, d) in enumerate(rows.tolist()):
-        place = f"row {k}"
-        if k < run:
-            continue
-        budget.charge(OBJECT * (16 if word in (PRICE, FLOW) else longest + 16), place)
-        if done:
-            raise BadBound(f"{place}: all cases are closed already")
-        if word in (RAISE_HEAD, RAISE_TAIL):
-            if not 0 <= a < n or b not in taken[a]:
-                raise BadBound(f"{place}: task {a} is not on stream {b}")
-            others = [t for t in streams[b] if t != a]
-            if word == RAISE_HEAD:
-                value = _last(found.head, found.tail, times, others, a, c, d, makespan, place)
-                _raise(found, times, True, a, value, makespan, budget)
-            else:
-                value = _last(found.tail, found.head, times, others, a, d, c, makespan, place)
-                _raise(found, times, False, a, value, makespan, budget)
-        elif word == SPLIT:
-            _shared(taken, a, b, place, budget)
-            if len(open_cases) >= DEEPEST:
-                raise ContainerError(place, f"more than {DEEPEST} splits above one another")
-            budget.charge(n >> 1, place)
-            budget.hold(2 * n * (len(open_cases) + 1), place)
-            open_cases.append((found.head[:], found.tail[:], len(made), a, b))
-            _link(found, times, a, b, makespan, budget, made)
-        elif word == ORDER:
-            _shared(taken, a, b, place, budget)
-            length = found.head[b] + times[b] + times[a] + found.tail[a]
-            if length <= makespan:
-                raise BadBound(f"{place}: task {b} before {a} takes {length}, not more than {makespan}")
-            _after(found, times, a, b, makespan, budget)
-        elif word in (AFTER_ALL, BEFORE_ALL):
-            try:
-                run = k + levels.replay_rows(found, rows[k:], made, k)
-            except Circle:
-                raise BadBound(f"{place}: links run in a circle") from None
-            if run == k:
-                raise BadBound(f"{place}: there is no task {a} or no stream {b}")
-        elif word in (PRICE, FLOW, WAITS, APART, LEFT):
-            try:
-                if word == PRICE:
-                    moments.open(a, b, c, budget)
-                elif word == FLOW:
-                    moments.flow(a, b, c, found, budget)
-                elif word == WAITS:
-                    moments.waits(found, a, b, budget)
-                    _link(found, times, a, b, makespan, budget, made)
-                elif word == LEFT:
-                    value = moments.before(found, a, b, _stream(net, c, place), budget)
-                    _raise(found, times, True, b, value, makespan, budget)
-                elif open_cases:
-                    raise BadMoment("this must be known before a split")
-                else:
-                    moments.apart(found, a, b, budget)
-                    taken[a].add(-1 - k)  # as if they shared a stream
-                    taken[b].add(-1 - k)
-            except BadMoment as error:
-                raise BadBound(f"{place}: {error}") from None
-        elif word in (LOAD, PATH, WORK):
-            if word == LOAD:
-                length = load(found, times, _stream(net, a, place), b, c)
-            elif word == WORK:
+class Replay:
+    """A refutation, row by row: heads, tails and precedences of the case at hand, and the cases that are open."""
+
+    def __init__(self, net: Network, memory: Memory, found: State, refutation: Refutation, budget: Budget) -> None:
+        self.net, self.found, self.budget = net, found, budget
+        self.makespan, self.rows = refutation.makespan, refutation.rows
+        self.times: list[int] = net.times.tolist()
+        self.streams: list[list[int]] = [s.tolist() for s in net.streams]
+        self.taken: list[set[int]] = [set() for _ in self.times]
+        for s, tasks in enumerate(self.streams):
+            for t in tasks:
+                self.taken[t].add(s)
+        self.open_cases: list[tuple[list[int], list[int], int, int, int]] = []  # heads, tails, links made, a, b
+        self.made: list[tuple[int, int]] = []  # links of the splits that we are under
+        self.done = False
+        self.moments = Moments(memory, self.times)
+        self.levels = Levels(net, self.makespan, budget)
+
+    def replay(self) -> None:
+        """`BadBound` unless every case ends in a row that contradicts it."""
+        longest, run = max((len(s) for s in self.streams), default=0), 0
+        for k, (word, a, b, c, d) in enumerate(self.rows.tolist()):
+            place = f"row {k}"
+            if k < run:
+                continue
+            self.budget.charge(OBJECT * (16 if word in (PRICE, FLOW) else longest + 16), place)
+            if self.done:
+                raise BadBound(f"{place}: all cases are closed already")
+            if word in (RAISE_HEAD, RAISE_TAIL):
+                self._behind_all(word == RAISE_HEAD, (a, b, c, d), place)
+            elif word == SPLIT:
+                self._split(a, b, place)
+            elif word == ORDER:
+                self._order(a, b, place)
+            elif word in (AFTER_ALL, BEFORE_ALL):
+                run = self._levels(k, a, b)
+            elif word in (PRICE, FLOW, WAITS, APART, LEFT):
                 try:
-                    length = moments.work(found, a, _stream(net, b, place), c, budget)
+                    self._moment(k, word, (a, b, c))
                 except BadMoment as error:
                     raise BadBound(f"{place}: {error}") from None
-            elif 0 <= a < n:
-                length = found.head[a] + times[a] + found.tail[a]
+            elif word in (LOAD, PATH, WORK):
+                length = self._length(word, (a, b, c), place)
+                if length <= self.makespan:
+                    raise BadBound(f"{place}: shows {length} only, not more than {self.makespan}")
+                self._next_case()
             else:
-                raise BadBound(f"{place}: there is no task {a}")
-            if length <= makespan:
-                raise BadBound(f"{place}: shows {length} only, not more than {makespan}")
-            done = not open_cases
-            if open_cases:
-                found.head, found.tail, links, x, y = open_cases.pop()
-                while len(made) > links:
-                    p, q = made.pop()
-                    found.follow[p].pop()
-                    found.lead[q].pop()
-                _link(found, times, y, x, makespan, budget, made)
+                raise BadBound(f"{place}: unknown word {word}")
+        if not self.done:
+            raise BadBound(f"{len(self.open_cases) + 1} cases are left open")
+
+    def _behind_all(self, heads: bool, row: tuple[int, int, int, int], place: str) -> None:
+        """Raise the head (or tail) of task a behind the tasks of stream b with head >= c and tail >= d."""
+        found, (a, b, c, d) = self.found, row
+        if not 0 <= a < len(self.times) or b not in self.taken[a]:
+            raise BadBound(f"{place}: task {a} is not on stream {b}")
+        head, tail, least, other = (found.head, found.tail, c, d) if heads else (found.tail, found.head, d, c)
+        others = [t for t in self.streams[b] if t != a]
+        taken = sorted((head[x], self.times[x], tail[x]) for x in others if head[x] >= least and tail[x] >= other)
+        if not taken:
+            raise BadBound(f"{place}: no tasks that task {a} would come after")
+        whole = sum(p for _, p, _ in taken)
+        length = min(head[a], taken[0][0]) + whole + self.times[a] + min(x for _, _, x in taken)
+        if length <= self.makespan:
+            raise BadBound(f"{place}: task {a} may come before them, {length} is not more than {self.makespan}")
+        end = 0
+        for h, p, _ in taken:
+            end = max(end, h) + p
+        self._raise(heads, a, end)
+
+    def _split(self, a: int, b: int, place: str) -> None:
+        """Open the case in which a comes before b; the other one waits."""
+        self._shared(a, b, place)
+        if len(self.open_cases) >= DEEPEST:
+            raise ContainerError(place, f"more than {DEEPEST} splits above one another")
+        n = len(self.times)
+        self.budget.charge(n >> 1, place)
+        self.budget.hold(2 * n * (len(self.open_cases) + 1), place)
+        self.open_cases.append((self.found.head[:], self.found.tail[:], len(self.made), a, b))
+        self.link(a, b)
+
+    def _order(self, a: int, b: int, place: str) -> None:
+        """Task a comes before b, where b before a would take too long."""
+        self._shared(a, b, place)
+        length = self.found.head[b] + self.times[b] + self.times[a] + self.found.tail[a]
+        if length <= self.makespan:
+            raise BadBound(f"{place}: task {b} before {a} takes {length}, not more than {self.makespan}")
+        self._after(a, b)
+
+    def _levels(self, k: int, task: int, stream: int) -> int:
+        """The row behind those that `Levels` replays from row k on."""
+        try:
+            run = k + self.levels.replay_rows(self.found, self.rows[k:], self.made, k)
+        except Circle:
+            raise BadBound(f"row {k}: links run in a circle") from None
+        if run == k:
+            raise BadBound(f"row {k}: there is no task {task} or no stream {stream}")
+        return run
+
+    def _moment(self, k: int, word: int, row: tuple[int, int, int]) -> None:
+        """A row about the memory at a moment."""
+        a, b, c = row
+        if word == PRICE:
+            self.moments.open(a, b, c, self.budget)
+        elif word == FLOW:
+            self.moments.flow(a, b, c, self.found, self.budget)
+        elif word == WAITS:
+            self.moments.waits(self.found, a, b, self.budget)
+            self.link(a, b)
+        elif word == LEFT:
+            self._raise(True, b, self.moments.before(self.found, a, b, _stream(self.net, c, f"row {k}"), self.budget))
+        elif self.open_cases:
+            raise BadMoment("this must be known before a split")
         else:
-            raise BadBound(f"{place}: unknown word {word}")
-    if not done:
-        raise BadBound(f"{len(open_cases) + 1} cases are left open")
+            self.moments.apart(self.found, a, b, self.budget)
+            self.taken[a].add(-1 - k)  # as if they shared a stream
+            self.taken[b].add(-1 - k)
 
+    def _length(self, word: int, row: tuple[int, int, int], place: str) -> int:
+        """What no schedule of the case at hand is shorter than."""
+        found, (a, b, c) = self.found, row
+        if word == LOAD:
+            return load(found, self.times, _stream(self.net, a, place), b, c)
+        if word == WORK:
+            try:
+                return self.moments.work(found, a, _stream(self.net, b, place), c, self.budget)
+            except BadMoment as error:
+                raise BadBound(f"{place}: {error}") from None
+        if not 0 <= a < len(self.times):
+            raise BadBound(f"{place}: there is no task {a}")
+        return found.head[a] + self.times[a] + found.tail[a]
 
-def _shared(taken: list[set[int]], a: int, b: int, place: str, budget: Budget) -> None:
-    """`BadBound` unless a and b are two tasks of one stream; `taken[t]`: the streams of task t."""
-    n = len(taken)
-    if 0 <= a < n and 0 <= b < n and a != b:
-        budget.charge(OBJECT * min(len(taken[a]), len(taken[b])), place)
-        if not taken[a].isdisjoint(taken[b]):
+    def _next_case(self) -> None:
+        """The case at hand is contradicted: go back to the last split, the other way round."""
+        self.done = not self.open_cases
+        if self.open_cases:
+            self.found.head, self.found.tail, links, x, y = self.open_cases.pop()
+            while len(self.made) > links:
+                p, q = self.made.pop()
+                self.found.follow[p].pop()
+                self.found.lead[q].pop()
+            self.link(y, x)
+
+    def _shared(self, a: int, b: int, place: str) -> None:
+        """`BadBound` unless a and b are two tasks of one stream; `taken[t]`: the streams of task t."""
+        n, taken = len(self.taken), self.taken
+        if 0 <= a < n and 0 <= b < n and a != b:
+            self.budget.charge(OBJECT * min(len(taken[a]), len(taken[b])), place)
+            if not taken[a].isdisjoint(taken[b]):
+                return
+        raise BadBound(f"{place}: tasks {a} and {b} do not share a stream")
+
+    def _raise(self, heads: bool, task: int, value: int) -> None:
+        """Raise one head or tail and those behind it.  Beyond the makespan all is contradicted: values stop there."""
+        found, times, most = self.found, self.times, self.makespan + 1
+        values, links, sign = (found.head, found.follow, 1) if heads else (found.tail, found.lead, -1)
+        if min(value, most) <= values[task]:
             return
-    raise BadBound(f"{place}: tasks {a} and {b} do not share a stream")
+        values[task] = min(value, most)
+        todo, waiting = [(sign * found.rank[task], task)], {task}
+        while todo:  # in order of ranks, so that most tasks are looked at once
+            _, t = heappop(todo)
+            waiting.discard(t)
+            self.budget.charge(OBJECT * (2 + len(links[t])), "a raise")
+            for u, lag in links[t]:
+                v = min(values[t] + times[t] + lag, most)
+                if v > values[u]:
+                    values[u] = v
+                    if u not in waiting:
+                        waiting.add(u)
+                        heappush(todo, (sign * found.rank[u], u))
 
+    def link(self, a: int, b: int) -> None:
+        """Task a before task b, from here on."""
+        self.found.follow[a].append((b, 0))
+        self.found.lead[b].append((a, 0))
+        self.made.append((a, b))
+        self._after(a, b)
 
-def _last(
-    head: list[int], tail: list[int], times: list[int], others: list[int], task: int, r: int, q: int, t: int, place: str
-) -> int:
-    """The head of `task` behind all others with head >= r and tail >= q, if it cannot come before the last of them."""
-    taken = sorted((head[x], times[x], tail[x]) for x in others if head[x] >= r and tail[x] >= q)
-    if not taken:
-        raise BadBound(f"{place}: no tasks that task {task} would come after")
-    whole = sum(p for _, p, _ in taken)
-    length = min(head[task], taken[0][0]) + whole + times[task] + min(x for _, _, x in taken)
-    if length <= t:
-        raise BadBound(f"{place}: task {task} may come before them, {length} is not more than {t}")
-    end = 0
-    for h, p, _ in taken:
-        end = max(end, h) + p
-    return end
-
-
-def _raise(found: State, times: list[int], heads: bool, task: int, value: int, makespan: int, budget: Budget) -> None:
-    """Raise one head or tail and those behind it.  Beyond the makespan all is contradicted, and values stop there."""
-    values, links, sign = (found.head, found.follow, 1) if heads else (found.tail, found.lead, -1)
-    if min(value, makespan + 1) <= values[task]:
-        return
-    values[task] = min(value, makespan + 1)
-    todo, waiting = [(sign * found.rank[task], task)], {task}
-    while todo:  # in order of ranks, so that most tasks are looked at once
-        _, t = heappop(todo)
-        waiting.discard(t)
-        budget.charge(OBJECT * (2 + len(links[t])), "a raise")
-        for u, lag in links[t]:
-            v = min(values[t] + times[t] + lag, makespan + 1)
-            if v > values[u]:
-                values[u] = v
-                if u not in waiting:
-                    waiting.add(u)
-                    heappush(todo, (sign * found.rank[u], u))
-
-
-def _link(
-    found: State, times: list[int], a: int, b: int, makespan: int, budget: Budget, made: list[tuple[int, int]]
-) -> None:
-    """Task a before task b, from here on."""
-    found.follow[a].append((b, 0))
-    found.lead[b].append((a, 0))
-    made.append((a, b))
-    _after(found, times, a, b, makespan, budget)
-
-
-def _after(found: State, times: list[int], a: int, b: int, makespan: int, budget: Budget) -> None:
-    """What follows at once from a before b."""
-    _raise(found, times, True, b, found.head[a] + times[a], makespan, budget)
-    _raise(found, times, False, a, found.tail[b] + times[b], makespan, budget)
+    def _after(self, a: int, b: int) -> None:
+        """What follows at once from a before b."""
+        self._raise(True, b, self.found.head[a] + self.times[a])
+        self._raise(False, a, self.found.tail[b] + self.times[b])

@@ -99,57 +99,59 @@ def check_selection(
             kind, verdict, cost, bound if isinstance(bound, int) else None, problem.space, problem.assumptions, reason
         )
 
+    facts = Facts(size=len(problem.vertices))
     try:
         if certificate.problem_sha256 != identity:
             raise Refuted("problem", "the certificate is about another problem (hash differs)")
-        facts = Facts(size=len(problem.vertices))
         part = Budget.of(number_count(problem) + numbers(certificate.proof), budget)
         ground = Ground(problem, fine_bits=problem.fine_bits, budget=part)
-        cost: int | None = None
-        needed: Bound = INFINITE
-        match claim:
-            case Optimal() | WithinGap():
-                cost = _primal(problem, claim.solution, claim.cost)
-                needed = claim.cost if isinstance(claim, Optimal) else _exact(claim.lower_bound, "lower bound")
-                if needed > cost:
-                    raise Refuted("claim", f"lower bound {needed} is above the cost {cost} of its own solution")
-                bound = min(tree_bound(ground, certificate.proof, cost, facts), cost)
-            case LowerBound():
-                needed = _exact(claim.lower_bound, "lower bound")
-                bound = tree_bound(ground, certificate.proof, INFINITE, facts)
-            case Infeasible():
-                _witness(problem, claim)
-                bound = tree_bound(ground, certificate.proof, INFINITE, facts)
-            case _:
-                assert_never(claim)
-        if facts.cheapest is not None and facts.cheapest[0] < needed:
-            raise Refuted(
-                "claim", f"the proof itself holds a feasible solution of cost {facts.cheapest[0]}: {facts.cheapest[1]}"
-            )
+        cost, needed, bound = _cost_and_bounds(ground, certificate, facts)
     except Refuted as refuted:
         return result(Verdict.REFUTED, None, -INFINITE, str(refuted))
     if bound < needed:
         shown = "no bound" if bound == -INFINITE else f"only the bound {bound}"
-        return result(
-            Verdict.UNDECIDED,
-            cost,
-            bound,
-            f"the proof shows {shown}" + ("" if needed == INFINITE else f", the claim needs {needed}"),
-        )
+        more = "" if needed == INFINITE else f", the claim needs {needed}"
+        return result(Verdict.UNDECIDED, cost, bound, f"the proof shows {shown}{more}")
     if isinstance(claim, Infeasible):
         strange = _listed(set(claim.steps) - facts.met_steps, set(claim.vertices) - facts.met_vertices)
         if strange:
-            return result(
-                Verdict.REFUTED, None, -INFINITE, f"claim: names {strange}, where the proof finds no conflict"
-            )
+            reason = f"claim: names {strange}, where the proof finds no conflict"
+            return result(Verdict.REFUTED, None, -INFINITE, reason)
         unnamed = _listed(facts.steps - set(claim.steps), facts.vertices - set(claim.vertices))
         if unnamed:
-            return result(
-                Verdict.UNDECIDED, None, bound, f"infeasible, but the proof also uses {unnamed}, not named in the claim"
-            )
+            reason = f"infeasible, but the proof also uses {unnamed}, not named in the claim"
+            return result(Verdict.UNDECIDED, None, bound, reason)
     if isinstance(claim, LowerBound) and bound == INFINITE:
         bound = needed  # nothing is feasible, so the claimed bound holds
     return result(Verdict.PROVED, cost, bound)
+
+
+def _cost_and_bounds(
+    ground: Ground, certificate: SelectionCertificate, facts: Facts
+) -> tuple[int | None, Bound, Bound]:
+    """(recomputed cost of the claimed solution, bound that the claim needs, bound that the proof gives)."""
+    claim, problem, proof = certificate.claim, ground.problem, certificate.proof
+    cost: int | None = None
+    needed: Bound = INFINITE
+    match claim:
+        case Optimal() | WithinGap():
+            cost = _primal(problem, claim.solution, claim.cost)
+            needed = claim.cost if isinstance(claim, Optimal) else _exact(claim.lower_bound, "lower bound")
+            if needed > cost:
+                raise Refuted("claim", f"lower bound {needed} is above the cost {cost} of its own solution")
+            bound = min(tree_bound(ground, proof, cost, facts), cost)
+        case LowerBound():
+            needed = _exact(claim.lower_bound, "lower bound")
+            bound = tree_bound(ground, proof, INFINITE, facts)
+        case Infeasible():
+            _witness(problem, claim)
+            bound = tree_bound(ground, proof, INFINITE, facts)
+        case _:
+            assert_never(claim)
+    if facts.cheapest is not None and facts.cheapest[0] < needed:
+        held, where = facts.cheapest
+        raise Refuted("claim", f"the proof itself holds a feasible solution of cost {held}: {where}")
+    return cost, needed, bound
 
 
 def numbers(root: Record) -> int:

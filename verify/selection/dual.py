@@ -98,7 +98,7 @@ def dual_bound(ground: Ground, record: Dual, domains: Domains, ub: Bound, place:
         key = (edge.table, _key(rows), _key(cols), id(record.to_u[e]), id(record.to_v[e]))
         if key not in done:
             size = sizes[id(record.to_u[e])] + sizes[id(record.to_v[e])]
-            done[key] = _minima(ground, edge, rows, cols, record.to_u[e], record.to_v[e], size, q, sides, place)
+            done[key] = _minima(ground, edge, (rows, cols), (record.to_u[e], record.to_v[e]), size, q, sides, place)
         found = done[key]
         if found.low == INFINITE:
             return INFINITE, None
@@ -162,21 +162,20 @@ def _theta(
 def _minima(
     ground: Ground,
     edge: Edge,
-    rows: Ints | None,
-    cols: Ints | None,
-    to_u: Ints,
-    to_v: Ints,
+    reached: tuple[Ints | None, Ints | None],
+    messages: tuple[Ints, Ints],
     m_size: int,
     q: int,
     sides: bool,
     place: str,
 ) -> Minima:
-    """Minima of the bracket over the reached rows x columns, in blocks of rows.
+    """Minima of the bracket over the reached rows x columns (None: all), in blocks of rows.
 
     `m_size`: largest |m_u| + largest |m_v|, reached or not: a larger one makes `cap` larger, which stays above every
     allowed entry.
     """
     table, (largest, holes) = ground.problem.tables[edge.table], ground.tables[edge.table]
+    (rows, cols), (to_u, to_v) = reached, messages
     if rows is not None and rows.size == table.shape[0]:
         rows = None
     if cols is not None and cols.size == table.shape[1]:

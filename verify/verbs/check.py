@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypedDict, Unpack
 
 import click
 
@@ -23,7 +24,7 @@ from ...proofs.selection.load import problem_of
 from ..budget import Budget
 from ..plan.own import ReaderSubject
 from ..plan.tables import CELLS, MORE_CELLS
-from ..verdict import report
+from ..verdict import CheckResult, report
 from ..verdict import worst as worst_verdict
 from .kinds import Effort, Kind, charge_reading, kind_of, require_known
 from .programs import TELL
@@ -31,6 +32,17 @@ from .request import Request
 from .subject import Subject, join_documents, subject_document, subject_lines
 
 _CODES = {Verdict.PROVED: Exit.DONE, Verdict.UNDECIDED: Exit.UNDECIDED, Verdict.REFUTED: Exit.REFUTED}
+
+
+class Meant(TypedDict):
+    """The model and the machine that the reader means, as options say them."""
+
+    model: str | None
+    machine: str | None
+    train: str | None
+    loss: str | None
+    recompute: str
+    batch: int | None
 
 
 class Programs(Protocol):
@@ -101,67 +113,83 @@ def check_command(
     files: tuple[Path, ...],
     second_opinion: bool,
     large: bool,
-    model: str | None,
-    machine: str | None,
-    train: str | None,
-    loss: str | None,
-    recompute: str,
-    batch: int | None,
     show_machine: bool,
     as_json: bool,
+    **meant: Unpack[Meant],
 ) -> int:
     """Check plans, rule libraries (.spz) and certificates; a certificate needs its problem file beside it on the
     command line.
     """
-    own = _own(door, model, machine, train, loss, recompute, batch)
+    own = _own(door, meant)
     collecting = gc.isenabled()
     # problems and certificates are trees of many small arrays: looking for cycles in them takes a seventh of the time
     gc.disable()
     try:
-        return _check(files, second_opinion, large, own, show_machine, as_json)
+        return _check(files, _Asked(second_opinion, large, own, show_machine), as_json)
     finally:
         if collecting:
             gc.enable()
 
 
-def _own(
-    door: Programs,
-    model: str | None,
-    machine: str | None,
-    train: str | None,
-    loss: str | None,
-    recompute: str,
-    batch: int | None,
-) -> ReaderSubject:
+def _own(door: Programs, meant: Meant) -> ReaderSubject:
     """What the reader means."""
-    graph = None if model is None else door.program(model, batch, train, loss, recompute)
+    model, machine = meant["model"], meant["machine"]
+    graph = (
+        None
+        if model is None
+        else door.program(model, meant["batch"], meant["train"], meant["loss"], meant["recompute"])
+    )
     return ReaderSubject(graph, None if machine is None else load_machine(machine))
 
 
-def _check(
-    files: tuple[Path, ...], second_opinion: bool, large: bool, own: ReaderSubject, show_machine: bool, as_json: bool
-) -> int:
-    start = time.monotonic()
-    told: list[tuple[Path, Subject]] = []
-    errors: list[str] = []
-    codes: list[Exit] = []
+@dataclass(frozen=True)
+class _Asked:
+    """What the command line asks of every file."""
+
+    second_opinion: bool
+    large: bool
+    own: ReaderSubject
+    show_machine: bool
+
+    def request(self, watch: Watch, problems: dict[str, SelectionProblem | EGraph]) -> Request:
+        """The same of one file, with a budget of its own."""
+        samples, cells = (10_000, MORE_CELLS) if self.second_opinion else (1_000, CELLS)
+        budget = Budget.with_large() if self.large else Budget.without_large()
+        effort = Effort(samples, cells, watch.count, budget)
+        return Request(effort, self.second_opinion, self.own, self.show_machine, problems)
+
+
+@dataclass
+class _Findings:
+    """What was found about files: subjects with their results, and what could not be read."""
+
+    subjects: list[tuple[Path, Subject]] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    codes: list[Exit] = field(default_factory=list)
+
+    def note_failure(self, path: Path, error: ValueError) -> None:
+        """A file that cannot be read."""
+        self.errors.append(str(error) if str(path) in str(error) else f"{path}: {error}")
+        self.codes.append(Exit.BAD_INPUT)
+
+    @property
+    def results(self) -> list[CheckResult]:
+        """Of all files, in their order."""
+        return [r for _, subject in self.subjects for r in subject.results]
+
+
+def _findings(files: tuple[Path, ...], asked: _Asked) -> _Findings:
+    """Every file, judged; certificates that lie apart from their problems when all problems are read."""
+    found = _Findings()
     problems: dict[str, SelectionProblem | EGraph] = {}
-    apart: list[tuple[Path, Mapping[str, Member], Request, Kind]] = []  # certificates, told when all problems are read
-    samples, cells = (10_000, MORE_CELLS) if second_opinion else (1_000, CELLS)
-
-    def note_failure(path: Path, error: ValueError) -> None:
-        errors.append(str(error) if str(path) in str(error) else f"{path}: {error}")
-        codes.append(Exit.BAD_INPUT)
-
+    apart: list[tuple[Path, Mapping[str, Member], Request, Kind]] = []
     for path in files:
         try:
             data = read_file(path, LIMITS.file)
             members: Mapping[str, Member] = read_container(data) if data[:2] == b"PK" or path.suffix == ".spz" else {}
             with Watch(f"checking {path.name}") as watch:
-                budget = Budget.with_large() if large else Budget.without_large()
-                effort = Effort(samples, cells, watch.count, budget)
-                request = Request(effort, second_opinion, own, show_machine, problems)
-                charge_reading(members, budget)
+                request = asked.request(watch, problems)
+                charge_reading(members, request.effort.budget)
                 # what claims something is judged, whatever else lies beside it: a problem claims nothing
                 if kind_of(members) is None and (not members or "problem.json" in members):
                     problem = problem_of(data, str(path))
@@ -169,42 +197,49 @@ def _check(
                 elif (kind := require_known(members, str(path))).apart:
                     apart.append((path, members, request, kind))
                 else:
-                    told.append((path, TELL[kind.member](str(path), members, request, kind)))
+                    found.subjects.append((path, TELL[kind.member](str(path), members, request, kind)))
         except ValueError as error:
-            note_failure(path, error)
+            found.note_failure(path, error)
     for path, members, request, kind in apart:
         try:
-            told.append((path, TELL[kind.member](str(path), members, request, kind)))
+            found.subjects.append((path, TELL[kind.member](str(path), members, request, kind)))
         except ValueError as error:
-            note_failure(path, error)
-    results = [r for _, subject in told for r in subject.results]
-    codes += [_CODES[r.verdict] for r in results]
+            found.note_failure(path, error)
+    return found
+
+
+def _check(files: tuple[Path, ...], asked: _Asked, as_json: bool) -> int:
+    start = time.monotonic()
+    found = _findings(files, asked)
+    codes = [*found.codes, *(_CODES[r.verdict] for r in found.results)]
     if not codes:
-        errors.append(
+        found.errors.append(
             f"{', '.join(map(str, files))}: nothing to check: only problem files were given; add the certificate (.spz)"
         )
         codes.append(Exit.BAD_INPUT)
-    code = worst(codes)
-    seconds = time.monotonic() - start
-    for text in errors:
+    code, seconds = worst(codes), time.monotonic() - start
+    for text in found.errors:
         say(f"error: {text}", err=True)
     if as_json:
-        document = (
-            report(results, round(seconds, 3))
-            if results
-            else {"verdict": "undecided", "claims": [], "seconds": round(seconds, 3)}
-        )
-        document |= join_documents([subject_document(subject, str(path), show_machine) for path, subject in told])
-        if errors:
-            document |= {"errors": errors, "error": "; ".join(errors), "exit": int(code)}
-            document["verdict"] = "refuted" if code is Exit.REFUTED else "undecided"
-        emit(document)
+        emit(_document(found, code, seconds, asked.show_machine))
         return code
-    for path, subject in told:
-        first, *rest = subject_lines(subject, show_machine)
+    for path, subject in found.subjects:
+        first, *rest = subject_lines(subject, asked.show_machine)
         for line in (f"{path}: {first}", *rest):
             say(line)
-    if results:  # never a last line that says proved where a file was refused
-        refused = f"not checked: {len(errors)} of {len(files)} files; of the others: " if errors else ""
-        say(f"{refused}{worst_verdict(r.verdict for r in results).value} in {seconds:.1f} s")
+    if found.results:  # never a last line that says proved where a file was refused
+        refused = f"not checked: {len(found.errors)} of {len(files)} files; of the others: " if found.errors else ""
+        say(f"{refused}{worst_verdict(r.verdict for r in found.results).value} in {seconds:.1f} s")
     return code
+
+
+def _document(found: _Findings, code: Exit, seconds: float, show_machine: bool) -> dict[str, object]:
+    """What `--json` prints."""
+    document: dict[str, object] = {"verdict": "undecided", "claims": [], "seconds": round(seconds, 3)}
+    if found.results:
+        document = report(found.results, round(seconds, 3))
+    document |= join_documents([subject_document(subject, str(path), show_machine) for path, subject in found.subjects])
+    if found.errors:
+        document |= {"errors": found.errors, "error": "; ".join(found.errors), "exit": int(code)}
+        document["verdict"] = "refuted" if code is Exit.REFUTED else "undecided"
+    return document

@@ -8,11 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 
 import numpy as np
 
+from ...models.layout.submesh import Submesh
 from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Usage, Vertex
 from ...models.views.regions import Region
 from ...proofs.container.canonical import ContainerError
@@ -44,6 +46,19 @@ def assumptions(entries: Entries, regions: Sequence[Region], limit: int | None =
 
 MOST_LEVELS = 1 << 13
 """Times of a region under one division; every view has a table of as many rows and columns."""
+
+
+@dataclass(frozen=True)
+class _Use:
+    """A view of a division: the branches on it by number, the ways in which they may end together (a label
+    of each), and the time of every way in every phase.
+    """
+
+    view: Submesh
+    members: list[int]
+    branches: list[Branch]
+    ways: list[tuple[int, ...]]
+    times: list[tuple[int, ...]]
 
 
 class _Problem:
@@ -96,23 +111,8 @@ class _Problem:
     def region(self, r: int) -> None:
         """Levels of the phases, views of every division, and what links them."""
         region = self.regions[r]
-        groups: list[list[tuple[list[int], list[Branch], list[tuple[int, ...]], list[tuple[int, ...]]]]] = []
-        for views in region.divisions:
-            row = []
-            for view in dict.fromkeys(views):
-                members = [b for b, other in enumerate(views) if other == view]
-                found = [self.prices.branch((r, b), view, region.phases) for b in members]
-                if prod(len(b.labels) for b in found) > MOST_LABELS:
-                    raise ContainerError("views", f"region {r}: the branches of a view can end in too many ways")
-                self.budget.charge(AGAIN * prod(len(b.labels) for b in found), f"region {r}")
-                ways = [*product(*(range(len(b.labels)) for b in found))]
-                times = [
-                    tuple(sum(b.times[k][p] for b, k in zip(found, way, strict=True)) for p in range(region.phases))
-                    for way in ways
-                ]
-                row.append((members, found, ways, times))
-            groups.append(row)
-        reach = [[sorted({t[p] for *_, times in row for t in times}) for p in range(region.phases)] for row in groups]
+        groups = [self._uses(r, views) for views in region.divisions]
+        reach = [[sorted({t[p] for use in row for t in use.times}) for p in range(region.phases)] for row in groups]
         first = len(self.vertices)
         divisions: list[Ints] = []
         for p in range(region.phases):
@@ -120,12 +120,39 @@ class _Problem:
             of = [0, *(m + 1 for m, by_phase in enumerate(reach) for _ in by_phase[p])]
             self.vertices.append(Vertex(f"region {r}, phase {p}", np.array(cost, dtype=np.int64)))
             divisions.append(np.array(of, dtype=np.int64))
-        begin = len(self.vertices)
+        vertex = len(self.vertices)
         for m, row in enumerate(groups):
-            for g, (_, _, ways, _) in enumerate(row):
-                zeros = np.zeros(len(ways) + 1, dtype=np.int64)
+            for g, use in enumerate(row):
+                zeros = np.zeros(len(use.ways) + 1, dtype=np.int64)
                 self.vertices.append(Vertex(f"region {r}, division {m}, view {g}", zeros))
-        kinds = len(groups) + 1
+        self._one_division(r, first, len(groups) + 1, divisions)
+        for m, row in enumerate(groups):
+            for use in row:
+                for p in range(region.phases):
+                    self._levels(first + p, vertex, divisions[p] == m + 1, reach[m][p], [t[p] for t in use.times])
+                self._crossings(r, vertex, use)
+                vertex += 1
+
+    def _uses(self, r: int, views: Sequence[Submesh]) -> list[_Use]:
+        """Every view of a division of region r, with the branches that are on it."""
+        region, out = self.regions[r], []
+        for view in dict.fromkeys(views):
+            members = [b for b, other in enumerate(views) if other == view]
+            found = [self.prices.branch((r, b), view, region.phases) for b in members]
+            if prod(len(b.labels) for b in found) > MOST_LABELS:
+                raise ContainerError("views", f"region {r}: the branches of a view can end in too many ways")
+            self.budget.charge(AGAIN * prod(len(b.labels) for b in found), f"region {r}")
+            ways = [*product(*(range(len(b.labels)) for b in found))]
+            times = [
+                tuple(sum(b.times[k][p] for b, k in zip(found, way, strict=True)) for p in range(region.phases))
+                for way in ways
+            ]
+            out.append(_Use(view, members, found, ways, times))
+        return out
+
+    def _one_division(self, r: int, first: int, kinds: int, divisions: Sequence[Ints]) -> None:
+        """All phases of a region are under one division, and its branches elsewhere exactly where there is one."""
+        region = self.regions[r]
         agree = np.array([[0 if a == b else FORBIDDEN for b in range(kinds)] for a in range(kinds)], dtype=np.int64)
         for p in range(1, region.phases):
             self.edge(first, first + p, agree, divisions[0], divisions[p])
@@ -133,28 +160,21 @@ class _Problem:
             v = self.parts.members((r, b))[0]
             away = np.array([0] * (self.vertices[v].cost.size - 1) + [1], dtype=np.int64)
             self.edge(first, v, agree[:2, :2], (divisions[0] > 0).astype(np.int64), away)
-        vertex = begin
-        for m, row in enumerate(groups):
-            distinct = list(dict.fromkeys(region.divisions[m]))
-            for g, (members, found, ways, times) in enumerate(row):
-                for p in range(region.phases):
-                    self._levels(first + p, vertex, divisions[p] == m + 1, reach[m][p], [t[p] for t in times])
-                for k, (b, branch) in enumerate(zip(members, found, strict=True)):
-                    for number in self.parts.crossing[r, b]:
-                        inside, outside, mine, there, prices = self.prices.crossing(number, (r, b), distinct[g])
-                        at = branch.border.index(inside)
-                        classes = int(branch.classes[at].max()) + 1 + len(there.boxes)
-                        self.budget.charge(classes * (AGAIN + mine.of.size + there.of.size), f"region {r}")
-                        rows = [
-                            mine.of[int(np.argmax(branch.classes[at] == c))]
-                            for c in range(int(branch.classes[at].max()) + 1)
-                        ]
-                        columns = row_numbers([(x,) for x in there.of.tolist()])
-                        shown = [there.of[int(np.argmax(columns == c))] for c in range(int(columns.max()) + 1)]
-                        table = np.vstack([np.zeros((1, len(shown)), dtype=np.int64), prices[np.ix_(rows, shown)]])
-                        labels = [0, *(branch.labels[way[k]][at] + 1 for way in ways)]
-                        self.edge(vertex, outside, table, np.array(labels, dtype=np.int64), columns)
-                vertex += 1
+
+    def _crossings(self, r: int, vertex: int, use: _Use) -> None:
+        """Movements between the branches on a view and what is outside of them."""
+        for k, (b, branch) in enumerate(zip(use.members, use.branches, strict=True)):
+            for number in self.parts.crossing[r, b]:
+                inside, outside, mine, there, prices = self.prices.crossing(number, (r, b), use.view)
+                at = branch.border.index(inside)
+                classes = int(branch.classes[at].max()) + 1
+                self.budget.charge((classes + len(there.boxes)) * (AGAIN + mine.of.size + there.of.size), f"region {r}")
+                rows = [mine.of[int(np.argmax(branch.classes[at] == c))] for c in range(classes)]
+                columns = row_numbers([(x,) for x in there.of.tolist()])
+                shown = [there.of[int(np.argmax(columns == c))] for c in range(int(columns.max()) + 1)]
+                table = np.vstack([np.zeros((1, len(shown)), dtype=np.int64), prices[np.ix_(rows, shown)]])
+                labels = [0, *(branch.labels[way[k]][at] + 1 for way in use.ways)]
+                self.edge(vertex, outside, table, np.array(labels, dtype=np.int64), columns)
 
     def _levels(self, phase: int, view: int, mine: Ints, reach: list[int], times: list[int]) -> None:
         """A view is in use under its division alone, and within the level of the phase."""

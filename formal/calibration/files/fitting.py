@@ -90,17 +90,7 @@ def calibrate_files(
     >>> {c.path: f"{float(c.after):.3g}" for c in found.constants if not c.kept}
     {'device_class.a100.bandwidth': '5e+11', 'device_class.a100.launch': '1e-05'}
     """
-    if not rows:
-        raise InputError("no row is left to fit; check --where and --hold-out")
-    if machine.others:
-        raise InputError(
-            f"machine {machine.name!r} has several device classes, and no file says which it measured; calibrate a "
-            f"machine of one class each"
-        )
-    start = {path: value for path, value in values(machine).items()}
-    unknown = sorted(set(keep) - start.keys())
-    if unknown:
-        raise InputError(f"--keep {unknown[0]!r} is no constant of this machine; constants: {', '.join(start)}")
+    start = _start(machine, rows, keep)
     forms = [terms(r, machine) for r in rows]
     used = {path for f in forms for path in _paths(f)}
     paths = [p for p in start if p in used and p not in keep]
@@ -115,44 +105,21 @@ def calibrate_files(
         return f"{measurement(path, machine)}, or keep the machine's with --keep {path}"
 
     refuse(paths, shares, missing)
-    after, bars, constants = {}, dict(machine.bars), []
-    errors = predicted / table.seconds - 1
+    after, bars = {}, dict(machine.bars)
     off = np.maximum(predicted / table.seconds, table.seconds / predicted) - 1
     for c, path in enumerate(paths):
-        rate = not _is_time(path)
-        after[path] = Fraction(f"{1 / x[c] if rate else x[c]:.3e}")
+        after[path] = Fraction(f"{x[c] if _is_time(path) else 1 / x[c]:.3e}")
         bars[path] = error_bound_of(path, c, shares, off, missing)
-    for path, value in start.items():
-        before = value if _is_time(path) else 1 / value
-        if path not in after:
-            kept = "kept, as asked" if path in keep else "no row depends on it, kept"
-            constants.append(Fitted(path, before, before, dict(machine.bars).get(path), 0, 0.0, kept, None))
-            continue
-        column = shares[:, paths.index(path)]
-        mine = column >= 0.5
-        constants.append(
-            Fitted(
-                path,
-                before,
-                after[path],
-                bars[path],
-                int((column > 0.001).sum()),
-                float(column.max()),
-                "",
-                float(np.abs(errors[mine]).mean()) if mine.any() else None,
-            )
-        )
+    errors = predicted / table.seconds - 1
+    constants = [
+        _fitted_constant(path, value, after[path], bars[path], shares[:, paths.index(path)], errors)
+        if path in after
+        else _kept_constant(path, value, dict(machine.bars).get(path), path in keep)
+        for path, value in start.items()
+    ]
     fitted, dropped = _replaced(machine, after)
     judged = residuals(fitted, rows)
-    said = {
-        c.path: f"calibrated: fitted to {len(rows)} rows of {source}, by `shardproof machine calibrate --from`: "
-        f"{judged.words()}; {c.rows} rows depend on it"
-        for c in constants
-        if not c.kept
-    }
-    sources = {p: s for p, s in (dict(machine.sources) | said).items() if not p.startswith(dropped)}
-    bars = {p: b for p, b in bars.items() if not p.startswith(dropped)}
-    fitted = replace(fitted, sources=tuple(sorted(sources.items())), bars=tuple(sorted(bars.items())))
+    fitted = _with_sources(fitted, machine, constants, dropped, bars, f"fitted to {len(rows)} rows of {source}", judged)
     return FileCalibration(
         fitted,
         tuple(constants),
@@ -160,6 +127,66 @@ def calibrate_files(
         judged,
         residuals(machine, held) if held else None,
         residuals(fitted, held) if held else None,
+    )
+
+
+def _start(machine: Machine, rows: Sequence[Observation], keep: Collection[str]) -> dict[str, Fraction]:
+    """The constants of a machine that may be fitted.  Raises `InputError` where nothing can be."""
+    if not rows:
+        raise InputError("no row is left to fit; check --where and --hold-out")
+    if machine.others:
+        raise InputError(
+            f"machine {machine.name!r} has several device classes, and no file says which it measured; calibrate a "
+            f"machine of one class each"
+        )
+    start = {path: value for path, value in values(machine).items()}
+    unknown = sorted(set(keep) - start.keys())
+    if unknown:
+        raise InputError(f"--keep {unknown[0]!r} is no constant of this machine; constants: {', '.join(start)}")
+    return start
+
+
+def _with_sources(
+    fitted: Machine,
+    machine: Machine,
+    constants: Sequence[Fitted],
+    dropped: tuple[str, ...],
+    bars: dict[str, Fraction],
+    how: str,
+    judged: Residuals,
+) -> Machine:
+    """The machine with what its constants rest on; `dropped`: beginnings of paths that it no longer has."""
+    said = {
+        c.path: f"calibrated: {how}, by `shardproof machine calibrate --from`: "
+        f"{judged.words()}; {c.rows} rows depend on it"
+        for c in constants
+        if not c.kept
+    }
+    sources = {p: s for p, s in (dict(machine.sources) | said).items() if not p.startswith(dropped)}
+    bars = {p: b for p, b in bars.items() if not p.startswith(dropped)}
+    return replace(fitted, sources=tuple(sorted(sources.items())), bars=tuple(sorted(bars.items())))
+
+
+def _kept_constant(path: str, value: Fraction, bar: Fraction | None, asked: bool) -> Fitted:
+    """A constant that stays: because it was `asked`, or because no row depends on it."""
+    before = value if _is_time(path) else 1 / value
+    return Fitted(path, before, before, bar, 0, 0.0, "kept, as asked" if asked else "no row depends on it, kept", None)
+
+
+def _fitted_constant(
+    path: str, value: Fraction, after: Fraction, bar: Fraction, shares: Floats, errors: Floats
+) -> Fitted:
+    """A constant with what the rows say of it.  `shares`: of the time of every row; `errors`: of its prediction."""
+    mine = shares >= 0.5
+    return Fitted(
+        path,
+        value if _is_time(path) else 1 / value,
+        after,
+        bar,
+        int((shares > 0.001).sum()),
+        float(shares.max()),
+        "",
+        float(np.abs(errors[mine]).mean()) if mine.any() else None,
     )
 
 

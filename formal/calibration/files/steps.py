@@ -89,22 +89,26 @@ def calibrate_steps(
     )
     constants = []
     for n in NAMES:
-        value = getattr(law, n)
+        old = new = getattr(law, n)
         if n not in bars:
-            constants.append(Fitted(f"step.{n}", value, value, None, 0, 0.0, f"not told apart; needs {_ROWS[n]}", None))
+            constants.append(Fitted(f"step.{n}", old, new, None, 0, 0.0, f"not told apart; needs {_ROWS[n]}", None))
             continue
-        column = used[:, paths.index(n)]
-        mine = column >= 0.5
-        mean = float(errors[mine].mean()) if mine.any() else None
-        rows_of = int((column > 0.001).sum())
         if n in places:
             old, new = _constant(machine, places[n]), _constant(fitted, places[n])
-            constants.append(Fitted(places[n], old, new, bars[n], rows_of, float(column.max()), "", mean))
-        else:
-            constants.append(Fitted(f"step.{n}", value, value, bars[n], rows_of, float(column.max()), "", mean))
+        at = places.get(n, f"step.{n}")
+        constants.append(_fitted_constant(at, (old, new), bars[n], used[:, paths.index(n)], errors))
     before = Residuals.of(predict(steps, SHEET), measured)
     held_before, held_after = (_judged(SHEET, held), _judged(law, held)) if held else (None, None)
     return FileCalibration(fitted, tuple(constants), before, judged, held_before, held_after)
+
+
+def _fitted_constant(
+    place: str, values: tuple[Fraction, Fraction], bar: Fraction, shares: Floats, errors: Floats
+) -> Fitted:
+    """A constant before and after.  `shares`: of the time of every row; `errors`: of its prediction."""
+    mine = shares >= 0.5
+    mean = float(errors[mine].mean()) if mine.any() else None
+    return Fitted(place, *values, bar, int((shares > 0.001).sum()), float(shares.max()), "", mean)
 
 
 def _there(path: str, machine: Machine) -> bool:

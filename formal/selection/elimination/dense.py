@@ -143,9 +143,7 @@ def buckets(unary: list[Ints], pairs: list[tuple[int, int, Ints]], size: Size, c
     heap = [(joint, v) for v, joint in enumerate(key)]
     heapq.heapify(heap)
     done = bytearray(n)
-    order: list[int] = []
-    scopes: list[tuple[int, ...]] = []
-    messages: list[Ints] = []
+    order, scopes, messages = list[int](), list[tuple[int, ...]](), list[Ints]()
     gone: list[tuple[Ints, tuple[Factor, ...]]] = []
     value = work = kept = 0
     while heap:

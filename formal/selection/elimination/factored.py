@@ -107,19 +107,26 @@ def elimination_order(network: Network, limit: int = 1 << 62) -> EliminationOrde
         width = max(width, len(around))
         for a in around:
             near[a].discard(v)
-        filled = [(a, b) for i, a in enumerate(around) for b in around[i + 1 :] if b not in near[a]]
-        for a, b in filled:
-            near[a].add(b)
-            near[b].add(a)
-        touched = set(around)
-        for a, b in filled:  # only who sees both ends of a new edge has another fill-in
-            touched |= near[a] & near[b]
-        for a in sorted(touched):
+        for a in sorted(_filled(near, around)):
             fresh = key(a)
             if fresh != current[a]:
                 current[a] = fresh
                 heapq.heappush(heap, fresh)
     return EliminationOrder(tuple(order), tuple(scopes), work, largest, kept, width, True)
+
+
+def _filled(near: list[set[int]], around: list[int]) -> set[int]:
+    """Join the neighbours of a vertex that is gone; who has another fill-in then: they, and who sees
+    both ends of a new edge.
+    """
+    filled = [(a, b) for i, a in enumerate(around) for b in around[i + 1 :] if b not in near[a]]
+    for a, b in filled:
+        near[a].add(b)
+        near[b].add(a)
+    touched = set(around)
+    for a, b in filled:
+        touched |= near[a] & near[b]
+    return touched
 
 
 def recorded_order(network: Network, record: Elimination) -> EliminationOrder:

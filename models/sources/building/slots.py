@@ -160,38 +160,9 @@ class _Region:
 
     def _places(self) -> str:
         """slot[g, l]; the point of every slot is kept for `_dispatched`."""
-        g, point, e = Axis("g", self.groups), Axis("l", self.length), Axis("e", self.experts)
-        along = Axis("l", self.length, None, False)
+        g, point = Axis("g", self.groups), Axis("l", self.length)
         ids = self._view(f"{self.name}.ids", self.ids, (self.groups, self.length))
-        number = self._emit(
-            f"{self.name}.experts", "iota", [e], [], ["e"], "int64", {"along": "e", "start": 0, "step": 1}
-        )
-        chosen = self._emit(
-            f"{self.name}.chosen",
-            "equal",
-            [g, point, e],
-            [access(ids, "g", "l"), access(number, "e")],
-            ["g", "l", "e"],
-            "bool",
-        )
-        before = self._emit(
-            f"{self.name}.before",
-            "cumulative_sum",
-            [g, along, e],
-            [access(chosen, "g", "l", "e")],
-            ["g", "l", "e"],
-            "int32",
-            {"over": ("l",), "exclusive": 1},
-        )
-        place = self._emit(
-            f"{self.name}.place",
-            "embedding",
-            [g, point, replace(e, combine=Combine.SUM)],
-            [access(before, "g", "l", "e"), access(ids, "g", "l")],
-            ["g", "l"],
-            "int32",
-            {"rows": "e"},
-        )
+        place = self._place_among(ids)
         start = self._emit(
             f"{self.name}.start",
             "scale",
@@ -234,6 +205,40 @@ class _Region:
             {"rows": "r"},
         )
         return slot
+
+    def _place_among(self, ids: str) -> str:
+        """place[g, l]: how many points before it chose the same expert."""
+        g, point, e = Axis("g", self.groups), Axis("l", self.length), Axis("e", self.experts)
+        along = Axis("l", self.length, None, False)
+        number = self._emit(
+            f"{self.name}.experts", "iota", [e], [], ["e"], "int64", {"along": "e", "start": 0, "step": 1}
+        )
+        chosen = self._emit(
+            f"{self.name}.chosen",
+            "equal",
+            [g, point, e],
+            [access(ids, "g", "l"), access(number, "e")],
+            ["g", "l", "e"],
+            "bool",
+        )
+        before = self._emit(
+            f"{self.name}.before",
+            "cumulative_sum",
+            [g, along, e],
+            [access(chosen, "g", "l", "e")],
+            ["g", "l", "e"],
+            "int32",
+            {"over": ("l",), "exclusive": 1},
+        )
+        return self._emit(
+            f"{self.name}.place",
+            "embedding",
+            [g, point, replace(e, combine=Combine.SUM)],
+            [access(before, "g", "l", "e"), access(ids, "g", "l")],
+            ["g", "l"],
+            "int32",
+            {"rows": "e"},
+        )
 
     def _dispatched(self, tensor: str) -> str:
         """Rows of a tensor, its dimension 0 the points, at their slots: [g, e, c, rest]."""

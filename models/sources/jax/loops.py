@@ -186,32 +186,11 @@ def _loop(m: Machine, op: Op, operands: list[Value], held: dict[Result, Value], 
     inside = Recorder(outside.name)
     m.recorder, m.watch = inside, Watch(m, outside, found.places)
     watch = m.watch
-    given, fixed, carried = list[Value](), set[int](), list[int]()
-    for k, (argument, value) in enumerate(zip(body.arguments, operands, strict=True)):
-        same = returned[k] == argument
-        if k in found.counters or (same and not isinstance(value.array, TracedArray)):
-            fixed |= {k}
-            given.append(value)
-        elif same:
-            fixed |= {k}
-            given.append(Value(watch.bind(value.array)))
-        else:
-            name, dtype = f"carry{k}", dtype_of(argument.type)
-            shape = tuple(argument.type.shape)
-            given.append(Value(TracedArray.of(inside, inside.input(name, shape, dtype, Role.INPUT))))
-            carried.append(k)
-            if _only_written(body, argument):
-                watch.stacks[name] = k
+    given, fixed, carried = _given(inside, watch, body, returned, operands, found)
     free = {r: Value(watch.bind(held[r].array)) for r in _free(body, held)}
     results = m.block(body, given, free)
-    if inside.unsupported or watch.next != len(watch.places):
-        raise Differs("operators that are not known")
     carried = [k for k in carried if k not in watch.written]
-    results_only = {f"carry{k}" for k in watch.written}
-    if any(a.tensor in results_only for made in inside.made for a in made.inputs):
-        raise Differs("results that a turn reads")
-    if any(results[k].array is not given[k].array for k in watch.written):
-        raise Differs("results that are made anew")
+    _refuse_unlike(inside, watch, results, given)
     parts = {k: _without(part, d) for k, (d, part) in watch.written.items()}
     wanted = [*(results[k].array for k in carried), *parts.values()]
     names = [_computed(inside, m.view(a)) for a in wanted]
@@ -222,12 +201,7 @@ def _loop(m: Machine, op: Op, operands: list[Value], held: dict[Result, Value], 
     carries = tuple(zip((f"carry{k}" for k in carried), following, strict=False))
     read = {a.tensor for o in graph.operators for a in o.inputs} | {c for c, _ in carries}
     tensors = tuple(t for t in graph.tensors if t.role is not Role.INPUT or t.name in read)
-    starts = []
-    for k in carried:
-        array = operands[k].array
-        start = array if isinstance(array, TracedArray) else TracedArray.of(outside, m.view(array))
-        dims = [f"d{n}" for n in range(start.ndim)]
-        starts.append(_lifted(outside, start, dims, tuple(dims)))
+    starts = [_start(m, outside, operands[k].array) for k in carried]
     written = dict(zip(parts, following[len(carried) :], strict=True))
     recurrence = Recurrence(
         "loop",
@@ -259,6 +233,47 @@ def _loop(m: Machine, op: Op, operands: list[Value], held: dict[Result, Value], 
             lifted = made.last[f"carry{k}"]
             out.append(Value(_seen(outside, lifted, lifted.names, found.turns)))
     return out
+
+
+def _given(
+    inside: Recorder, watch: Watch, body: Block, returned: Sequence[Result], operands: list[Value], found: Counted
+) -> tuple[list[Value], set[int], list[int]]:
+    """(values of the body's arguments; which stay the same in every turn or are counted; which are carried)."""
+    given, fixed, carried = list[Value](), set[int](), list[int]()
+    for k, (argument, value) in enumerate(zip(body.arguments, operands, strict=True)):
+        same = returned[k] == argument
+        if k in found.counters or (same and not isinstance(value.array, TracedArray)):
+            fixed |= {k}
+            given.append(value)
+        elif same:
+            fixed |= {k}
+            given.append(Value(watch.bind(value.array)))
+        else:
+            name, dtype = f"carry{k}", dtype_of(argument.type)
+            shape = tuple(argument.type.shape)
+            given.append(Value(TracedArray.of(inside, inside.input(name, shape, dtype, Role.INPUT))))
+            carried.append(k)
+            if _only_written(body, argument):
+                watch.stacks[name] = k
+    return given, fixed, carried
+
+
+def _refuse_unlike(inside: Recorder, watch: Watch, results: list[Value], given: list[Value]) -> None:
+    """`Differs` for a body that is no loop of ours."""
+    if inside.unsupported or watch.next != len(watch.places):
+        raise Differs("operators that are not known")
+    results_only = {f"carry{k}" for k in watch.written}
+    if any(a.tensor in results_only for made in inside.made for a in made.inputs):
+        raise Differs("results that a turn reads")
+    if any(results[k].array is not given[k].array for k in watch.written):
+        raise Differs("results that are made anew")
+
+
+def _start(m: Machine, outside: Recorder, array: Array) -> Lifted:
+    """What a carried value is before the first turn."""
+    start = array if isinstance(array, TracedArray) else TracedArray.of(outside, m.view(array))
+    dims = [f"d{n}" for n in range(start.ndim)]
+    return _lifted(outside, start, dims, tuple(dims))
 
 
 def _only_written(body: Block, argument: Result) -> bool:

@@ -113,21 +113,11 @@ def original_of(
 
     def gradients(values: Mapping[str, Values], output: int, weights: Values) -> Mapping[str, Values]:
         stored = [k for k, argument in enumerate(names) if argument[3]]
-        leaves = jax.tree_util.tree_leaves(arguments_of(values))
-
-        def loss_of(*chosen: object) -> object:
-            filled = dict(zip(stored, chosen, strict=True))
-            every = [filled.get(k, leaf) for k, leaf in enumerate(leaves)]
-            results = function(*jax.tree_util.tree_unflatten(treedef, every))
-            found = jax.tree_util.tree_leaves(results)[output]
-            return (found * weights.reshape(found.shape)).sum()
-
         if not stored:
             raise Undefined
-        reverse = jax.grad(loss_of, argnums=tuple(range(len(stored))))
-        chosen = [leaves[k] for k in stored]
         with explain_death(name):
-            slopes = jax.tree_util.tree_leaves(compile_plain(jax.jit(reverse).lower(*chosen))(*chosen))
+            leaves = jax.tree_util.tree_leaves(arguments_of(values))
+            slopes = _slopes(function, treedef, leaves, stored, output, weights)
         return {names[k][0]: np.asarray(g) for k, g in zip(stored, slopes, strict=True)}
 
     def parts() -> Parts:
@@ -143,6 +133,29 @@ def original_of(
         return Parts(graph, held[0].run, dict(zip(graph.outputs, labels, strict=True)))
 
     return Original(f"JAX {jax.__version__}", execute, gradients, parts, casts=True, zeros=zeros)
+
+
+def _slopes(
+    function: Callable[..., object],
+    treedef: object,
+    leaves: Sequence[object],
+    stored: Sequence[int],
+    output: int,
+    weights: Values,
+) -> list[object]:
+    """Gradients of a weighted sum of one output by the leaves `stored`, as `jax.grad` has them."""
+    import jax
+
+    def loss_of(*chosen: object) -> object:
+        filled = dict(zip(stored, chosen, strict=True))
+        every = [filled.get(k, leaf) for k, leaf in enumerate(leaves)]
+        results = function(*jax.tree_util.tree_unflatten(treedef, every))
+        found = jax.tree_util.tree_leaves(results)[output]
+        return (found * weights.reshape(found.shape)).sum()
+
+    reverse = jax.grad(loss_of, argnums=tuple(range(len(stored))))
+    chosen = [leaves[k] for k in stored]
+    return list(jax.tree_util.tree_leaves(compile_plain(jax.jit(reverse).lower(*chosen))(*chosen)))
 
 
 _WITHIN: Final = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call")

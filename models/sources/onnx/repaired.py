@@ -13,41 +13,50 @@ Softmax                 before operator set 13 it must flatten from `axis` (defa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..building.original import Values
 
 
-def _pooled(
-    x: Values,
-    kernel: Sequence[int],
-    average: bool,
-    include: bool,
-    auto: str,
-    ceil: bool,
-    dilations: Sequence[int] | None,
-    pads: Sequence[int] | None,
-    strides: Sequence[int] | None,
-) -> tuple[Values]:
-    """A tensor of windows over all dimensions behind the first two."""
-    rank = x.ndim - 2
-    steps, spread = strides or [1] * rank, dilations or [1] * rank
-    around = [0] * (2 * rank) if pads is None or auto != "NOTSET" else list(pads)
-    sizes = []
-    for k, n in enumerate(x.shape[2:]):
-        reach = spread[k] * (kernel[k] - 1) + 1
-        if auto.startswith("SAME"):
-            size = -(-n // steps[k])
-            total = max(0, (size - 1) * steps[k] + reach - n)
-            around[k] = total // 2 if auto == "SAME_UPPER" else total - total // 2
-            around[rank + k] = total - around[k]
-        else:
-            room = n + around[k] + around[rank + k] - reach
-            size = (-(-room // steps[k]) if ceil else room // steps[k]) + 1
-            if ceil and (size - 1) * steps[k] >= n + around[k]:
-                size -= 1
-        sizes.append(size)
+@dataclass(frozen=True)
+class _Windows:
+    """Windows over all dimensions behind the first two, as ONNX states them."""
+
+    kernel: Sequence[int]
+    auto: str
+    ceil: bool
+    dilations: Sequence[int] | None
+    pads: Sequence[int] | None
+    strides: Sequence[int] | None
+
+    def sizes(self, shape: Sequence[int]) -> tuple[list[int], list[int], list[int], list[int]]:
+        """(result sizes, padding before and behind every dimension, steps, dilations)."""
+        kernel, auto, rank = self.kernel, self.auto, len(shape)
+        steps, spread = self.strides or [1] * rank, self.dilations or [1] * rank
+        around = [0] * (2 * rank) if self.pads is None or auto != "NOTSET" else list(self.pads)
+        sizes = []
+        for k, n in enumerate(shape):
+            reach = spread[k] * (kernel[k] - 1) + 1
+            if auto.startswith("SAME"):
+                size = -(-n // steps[k])
+                total = max(0, (size - 1) * steps[k] + reach - n)
+                around[k] = total // 2 if auto == "SAME_UPPER" else total - total // 2
+                around[rank + k] = total - around[k]
+            else:
+                room = n + around[k] + around[rank + k] - reach
+                size = (-(-room // steps[k]) if self.ceil else room // steps[k]) + 1
+                if self.ceil and (size - 1) * steps[k] >= n + around[k]:
+                    size -= 1
+            sizes.append(size)
+        return sizes, around, list(steps), list(spread)
+
+
+def _pooled(x: Values, windows: _Windows, average: bool, include: bool) -> tuple[Values]:
+    """The mean or the largest element of every window; `include`: padding counts in a mean."""
+    rank, kernel = x.ndim - 2, windows.kernel
+    sizes, around, steps, spread = windows.sizes(x.shape[2:])
     out = np.zeros((*x.shape[:2], *sizes), x.dtype)
     for at in np.ndindex(*sizes):
         inside, counted = [], 0
@@ -94,6 +103,22 @@ def repaired_operators(opset: int) -> list[type]:
         def _run(self, x: Values) -> tuple[Values]:
             return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
+    class Softmax(OpRun):  # type: ignore[misc]
+        op_domain = ""
+        op_schema = None
+
+        def _run(self, x: Values, axis: int | None = None) -> tuple[Values]:
+            axes = tuple(range(1 if axis is None else axis % x.ndim, x.ndim))
+            e = np.exp(x - x.max(axis=axes, keepdims=True))
+            return (e / e.sum(axis=axes, keepdims=True),)
+
+    return [LRN, BatchNormalization, GlobalMaxPool, *_pools(), *([Softmax] if opset < 13 else [])]
+
+
+def _pools() -> list[type]:
+    """Windows with padding, dilations and rounding up."""
+    from onnx.reference.op_run import OpRun
+
     class MaxPool(OpRun):  # type: ignore[misc]
         op_domain = ""
 
@@ -108,8 +133,8 @@ def repaired_operators(opset: int) -> list[type]:
             storage_order: int = 0,
             strides: Sequence[int] | None = None,
         ) -> tuple[Values]:
-            auto = auto_pad or "NOTSET"
-            return _pooled(x, kernel_shape, False, False, auto, bool(ceil_mode), dilations, pads, strides)
+            windows = _Windows(kernel_shape, auto_pad or "NOTSET", bool(ceil_mode), dilations, pads, strides)
+            return _pooled(x, windows, False, False)
 
     class AveragePool(OpRun):  # type: ignore[misc]
         op_domain = ""
@@ -125,16 +150,7 @@ def repaired_operators(opset: int) -> list[type]:
             pads: Sequence[int] | None = None,
             strides: Sequence[int] | None = None,
         ) -> tuple[Values]:
-            auto, include = auto_pad or "NOTSET", bool(count_include_pad)
-            return _pooled(x, kernel_shape, True, include, auto, bool(ceil_mode), dilations, pads, strides)
+            windows = _Windows(kernel_shape, auto_pad or "NOTSET", bool(ceil_mode), dilations, pads, strides)
+            return _pooled(x, windows, True, bool(count_include_pad))
 
-    class Softmax(OpRun):  # type: ignore[misc]
-        op_domain = ""
-        op_schema = None
-
-        def _run(self, x: Values, axis: int | None = None) -> tuple[Values]:
-            axes = tuple(range(1 if axis is None else axis % x.ndim, x.ndim))
-            e = np.exp(x - x.max(axis=axes, keepdims=True))
-            return (e / e.sum(axis=axes, keepdims=True),)
-
-    return [LRN, BatchNormalization, GlobalMaxPool, MaxPool, AveragePool, *([Softmax] if opset < 13 else [])]
+    return [MaxPool, AveragePool]

@@ -94,89 +94,124 @@ def _read(value: Any, path: Path, spec: str | None) -> OverlapGraph:
     nodes: list[list[Any]] = value["nodes"]
     if not 1 <= len(nodes) <= MOST_TASKS:
         raise InputError(f"{path}: has {len(nodes)} nodes, must have 1 to {MOST_TASKS}")
-    apart = _apart(nodes, groups, path)
-    streams = {name: k + 1 for k, name in enumerate((*groups, *apart))}
-    tensors: list[list[Shaped]] = []  # results, of views those that they show
+    network = _Network(path, machine, groups, _apart(nodes, groups, path), _results(nodes, path))
+    for k, node in enumerate(nodes):
+        network.add(k, node)
+    holdings = network.holdings(value["outputs"])
+    problem = ScheduleProblem(
+        f"graph {path.name}",
+        (Stream(0, "compute"), *(Stream(0, f"group {name}") for name in network.streams)),
+        tuple(network.tasks),
+        tuple(dict.fromkeys(network.before)),
+        tuple(holdings),
+        (program_peak(holdings),),
+        "s",
+        10**9,
+    ).check()
+    computed, timed, untimed = network.counts
+    priced = tuple(sorted(network.priced.items()))
+    return OverlapGraph(problem, machine, computed, timed, untimed, priced, tuple(network.apart))
+
+
+def _results(nodes: list[list[Any]], path: Path) -> list[list[Shaped]]:
+    """Tensors that every node makes, of views those that they show."""
+    tensors: list[list[Shaped]] = []
     for node in nodes:
         shaped = [] if node[4] is None else [Shaped(tuple(_size(n, path) for n in node[4]), _dtype(node[5], path))]
         tensors.append(shaped)
     for k, node in enumerate(nodes):
         if node[0] != k or any(not 0 <= _size(i, path) < k for i in node[3]):
             raise InputError(f"{path}, node {k}: ids must count up, and inputs come before their readers")
-        if node[1:3] == ["view", "getitem"] and nodes[node[3][0]][1:5:3] == ["compute", None]:  # one of several results
+        if node[1:3] == ["view", "getitem"] and nodes[node[3][0]][1:5:3] == ["compute", None]:  # one of several
             tensors[node[3][0]] = [*tensors[node[3][0]], *tensors[k]]
-    roots: list[tuple[int, ...]] = []  # tasks behind each node
-    number: dict[int, int] = {}
-    tasks: list[Task] = []
-    before: list[Precedence] = []
-    readers: list[list[int]] = []
-    sizes: list[int] = []
-    last_of: dict[str, int] = {}
-    loaned: dict[int, list[int]] = {}  # input -> tasks that read it, perhaps through views
-    shows: list[tuple[int, ...]] = []  # inputs behind each node, through views
-    counts, priced = [0, 0, 0], Counter[str]()
-    for k, (_, kind, op, inputs, _, _, _, *more) in enumerate(nodes):
-        behind = tuple(dict.fromkeys(t for i in inputs for t in roots[i]))
-        given = tuple(dict.fromkeys(x for i in inputs for x in shows[i]))
+    return tensors
+
+
+class _Network:
+    """Tasks, precedences and held bytes of a graph, node by node."""
+
+    def __init__(
+        self,
+        path: Path,
+        machine: Machine,
+        groups: Mapping[str, int],
+        apart: dict[str, int],
+        tensors: list[list[Shaped]],
+    ) -> None:
+        self.path, self.machine, self.groups, self.apart, self.tensors = path, machine, groups, apart, tensors
+        self.streams = {name: k + 1 for k, name in enumerate((*groups, *apart))}
+        self.tasks: list[Task] = []
+        self.before: list[Precedence] = []
+        self.counts = [0, 0, 0]  # computations, collectives with a time, collectives that are priced
+        self.priced = Counter[str]()
+        self._roots: list[tuple[int, ...]] = []  # tasks behind each node
+        self._shows: list[tuple[int, ...]] = []  # inputs behind each node, through views
+        self._loaned: dict[int, list[int]] = {}  # input -> tasks that read it, perhaps through views
+        self._readers: list[list[int]] = []
+        self._sizes: list[int] = []
+        self._last_of: dict[str, int] = {}
+
+    def add(self, k: int, node: list[Any]) -> None:
+        """The task of a node, or what it shows."""
+        _, kind, op, inputs, _, _, _, *more = node
+        behind = tuple(dict.fromkeys(t for i in inputs for t in self._roots[i]))
+        given = tuple(dict.fromkeys(x for i in inputs for x in self._shows[i]))
         if kind in ("input", "wait", "view"):
             if kind == "input" and not str(op).startswith("primals_"):
-                loaned[k], given = [], (k,)
-            roots.append(behind)
-            shows.append(given)
-            continue
-        shows.append(())
+                self._loaned[k], given = [], (k,)
+            self._roots.append(behind)
+            self._shows.append(given)
+            return
+        self._shows.append(())
+        t = len(self.tasks)
         for x in given:
-            loaned[x].append(len(tasks))
-        t = number[k] = len(tasks)
-        read = [x for i in inputs for x in tensors[i]]
+            self._loaned[x].append(t)
+        read = [x for i in inputs for x in self.tensors[i]]
         if kind == "compute":
-            counts[0] += 1
-            tasks.append(Task(f"{k} {op}", compute_ns(op, read, tensors[k], machine), (0,)))
+            self.counts[0] += 1
+            self.tasks.append(Task(f"{k} {op}", compute_ns(op, read, self.tensors[k], self.machine), (0,)))
         elif kind == "collective":
-            about = more[0]
-            group = str(about["group"])
-            if about.get("table_ms") is not None:
-                counts[1] += 1
-                time = ceil(Fraction(str(about["table_ms"])) * 10**6)
-            else:
-                counts[2] += 1
-                priced[str(op)] += 1
-                held = _size(about.get("in_bytes", 0), path)
-                payload = max(sum(x.bytes for x in read), sum(x.bytes for x in tensors[k]), held)
-                time = collective_ns(_known(op, f"{path}, node {k}"), spans(group, groups, apart), payload, machine)
-            tasks.append(Task(f"{k} {op}", time, (streams[group],)))
-            if group in last_of:
-                before.append(Precedence(last_of[group], t))
-            last_of[group] = t
+            group = str(more[0]["group"])
+            self.tasks.append(Task(f"{k} {op}", self._collective(k, op, read, more[0]), (self.streams[group],)))
+            if group in self._last_of:
+                self.before.append(Precedence(self._last_of[group], t))
+            self._last_of[group] = t
         else:
-            raise InputError(f"{path}, node {k}: unknown kind {str(kind)[:40]!r}")
-        before += [Precedence(b, t) for b in behind]
+            raise InputError(f"{self.path}, node {k}: unknown kind {str(kind)[:40]!r}")
+        self.before += [Precedence(b, t) for b in behind]
         for b in behind:
-            readers[b].append(t)
-        readers.append([])
-        sizes.append(sum(x.bytes for x in tensors[k]))
-        roots.append((t,))
-    kept = {t for i in value["outputs"] for t in roots[_size(i, path)]}
-    holdings = [
-        Holding(0, size, t, () if t in kept else tuple(readers[t]) or (t,)) for t, size in enumerate(sizes) if size
-    ]
-    left = {x for i in value["outputs"] for x in shows[_size(i, path)]}
-    holdings += [
-        Holding(0, sum(x.bytes for x in tensors[k]), None, tuple(users))
-        for k, users in loaned.items()
-        if users and k not in left
-    ]
-    problem = ScheduleProblem(
-        f"graph {path.name}",
-        (Stream(0, "compute"), *(Stream(0, f"group {name}") for name in streams)),
-        tuple(tasks),
-        tuple(dict.fromkeys(before)),
-        tuple(holdings),
-        (program_peak(holdings),),
-        "s",
-        10**9,
-    ).check()
-    return OverlapGraph(problem, machine, counts[0], counts[1], counts[2], tuple(sorted(priced.items())), tuple(apart))
+            self._readers[b].append(t)
+        self._readers.append([])
+        self._sizes.append(sum(x.bytes for x in self.tensors[k]))
+        self._roots.append((t,))
+
+    def _collective(self, k: int, op: Any, read: list[Shaped], about: Any) -> int:
+        """Its time in ns, as the file has it or as the machine prices it."""
+        group = str(about["group"])
+        if about.get("table_ms") is not None:
+            self.counts[1] += 1
+            return ceil(Fraction(str(about["table_ms"])) * 10**6)
+        self.counts[2] += 1
+        self.priced[str(op)] += 1
+        held = _size(about.get("in_bytes", 0), self.path)
+        payload = max(sum(x.bytes for x in read), sum(x.bytes for x in self.tensors[k]), held)
+        where = spans(group, self.groups, self.apart)
+        return collective_ns(_known(op, f"{self.path}, node {k}"), where, payload, self.machine)
+
+    def holdings(self, outputs: list[Any]) -> list[Holding]:
+        """Bytes of every task's result up to its last reader, and of inputs that are given for the step."""
+        kept = {t for i in outputs for t in self._roots[_size(i, self.path)]}
+        held = [
+            Holding(0, size, t, () if t in kept else tuple(self._readers[t]) or (t,))
+            for t, size in enumerate(self._sizes)
+            if size
+        ]
+        left = {x for i in outputs for x in self._shows[_size(i, self.path)]}
+        return held + [
+            Holding(0, sum(x.bytes for x in self.tensors[k]), None, tuple(users))
+            for k, users in self._loaned.items()
+            if users and k not in left
+        ]
 
 
 def _apart(nodes: list[list[Any]], groups: Mapping[str, int], path: Path) -> dict[str, int]:

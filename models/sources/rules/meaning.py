@@ -13,7 +13,7 @@ FlexFlow   every tensor has rank 3: replica, sample (weights: out channel), chan
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -161,7 +161,9 @@ def _translated(
         nodes: list[Node] = []
         where = {PublicTensor(i): -1 - k for k, i in enumerate(names)}
         for j, op in enumerate(operators):
-            results = _node(op, tuple(where[t] for t in op.inputs), nodes, reading, degree, rule.name, f"{side}[{j}]")
+            results = _Published(
+                op, tuple(where[t] for t in op.inputs), nodes, reading, degree, rule.name, f"{side}[{j}]"
+            ).wires()
             where |= {PublicTensor(j, k): w for k, w in enumerate(results)}
         wires.append((nodes, where))
     (left, at_left), (right, at_right) = wires
@@ -170,130 +172,150 @@ def _translated(
     )
 
 
-def _node(
-    op: PublicOperator,
-    inputs: tuple[int, ...],
-    nodes: list[Node],
-    reading: Reading,
-    degree: int | str | None,
-    rule: str,
-    place: str,
-) -> list[int]:
-    """Append the nodes of a published operator; the wires of its outputs."""
+@dataclass(frozen=True)
+class _Published:
+    """One operator of a published rule: the wires that it reads, and where its nodes are appended.  `degree`: what
+    stands for the degree of parallelism that the file has; `place`: where it is, for messages.
+    """
 
-    def add_node(operator: str, operands: tuple[int, ...], **parameters: Parameter) -> int:
-        nodes.append(Node(operator, operands, tuple(sorted(parameters.items()))))
-        return len(nodes) - 1
+    op: PublicOperator
+    inputs: tuple[int, ...]
+    nodes: list[Node]
+    reading: Reading
+    degree: int | str | None
+    rule: str
+    place: str
 
-    def need(key: str) -> int:
-        value = op.get(key)
+    def add_node(self, operator: str, operands: tuple[int, ...], **parameters: Parameter) -> int:
+        """The wire of a new node."""
+        self.nodes.append(Node(operator, operands, tuple(sorted(parameters.items()))))
+        return len(self.nodes) - 1
+
+    def need(self, key: str) -> int:
+        """A parameter that must be there."""
+        value = self.op.get(key)
         if value is None:
-            raise RuleError(rule, f"{place} (OP_{op.kind}): parameter PM_{key} is missing")
+            raise RuleError(self.rule, f"{self.place} (OP_{self.op.kind}): parameter PM_{key} is missing")
         return value
 
-    def word(key: str, table: Mapping[int, str], default: int | None = None) -> str:
-        value = op.get(key)
+    def word(self, key: str, table: Mapping[int, str], default: int | None = None) -> str:
+        """What the number of a parameter means."""
+        value = self.op.get(key)
         value = default if value is None else value
         if value is None or value not in table:
             raise RuleError(
-                rule,
-                f"{place} (OP_{op.kind}): PM_{key} {value} is none of "
+                self.rule,
+                f"{self.place} (OP_{self.op.kind}): PM_{key} {value} is none of "
                 f"{', '.join(f'{k} ({v})' for k, v in table.items())}",
             )
         return table[value]
 
-    def activate(wire: int) -> int:
-        f = word("ACTI", ACTIVATION, 0)
-        return wire if f == "none" else add_node(f, (wire,))
+    def activate(self, wire: int) -> int:
+        """The wire behind the activation that is asked for."""
+        f = self.word("ACTI", ACTIVATION, 0)
+        return wire if f == "none" else self.add_node(f, (wire,))
 
-    unread = [k for k, _ in op.parameters if k not in (*READ.get(op.kind, ()), "NUM_INPUTS", "NUM_OUTPUTS", "NUMDIM")]
-    if op.get("NUM_OUTPUTS") not in (None, 1) and op.kind != "SPLIT":
-        raise RuleError(rule, f"{place} (OP_{op.kind}): PM_NUM_OUTPUTS {op.get('NUM_OUTPUTS')}; it has one output")
-    if reading is Reading.FLEXFLOW and op.get("NUMDIM") not in (None, 3):
-        raise RuleError(
-            rule, f"{place} (OP_{op.kind}): PM_NUMDIM {op.get('NUMDIM')}; all tensors of FlexFlow's rules have rank 3"
-        )
-    if op.kind in MEANT and unread:
-        raise RuleError(
-            rule,
-            f"{place} (OP_{op.kind}): parameter PM_{unread[0]} is not read by this operator, so it would be lost; "
-            f"remove it",
-        )
-    match op.kind:
-        case "EW_ADD" | "EW_MUL":
-            return [add_node(ELEMENTWISE[op.kind], inputs)]
-        case "RELU" | "SIGMOID" | "TANH":
-            return [add_node(MAPS[op.kind], inputs)]
-        case "IDENTITY" | "NOOP":
-            return [inputs[0]]
-        case "MUL":
-            return [add_node("scale", inputs)]
-        case "MATMUL":
-            return [activate(add_node("matmul", inputs))]
-        case "BATCHMATMUL":
-            return [activate(add_node("batch_matmul", inputs))]
-        case "LINEAR":
-            return [
-                add_node(
-                    "linear3" if reading is Reading.FLEXFLOW else "linear",
-                    inputs,
-                    activation=word("ACTI", ACTIVATION, 0),
-                )
-            ]
-        case "CONV2D":
-            if op.get("GROUP") is not None:
-                raise RuleError(
-                    rule,
-                    f"{place} (OP_CONV2D): PM_GROUP is not read; the group is input channels / weight channels, "
-                    f"for every group",
-                )
-            return [
-                add_node(
-                    "conv",
-                    inputs,
-                    stride_h=need("STRIDE_H"),
-                    stride_w=need("STRIDE_W"),
-                    padding=word("PAD", PADDING),
-                    activation=word("ACTI", ACTIVATION, 0),
-                )
-            ]
-        case "POOL2D_MAX" | "POOL2D_AVG":
-            kind = "max_pool" if op.kind == "POOL2D_MAX" else "average_pool"
-            sizes = {key.lower(): need(key) for key in ("KERNEL_H", "KERNEL_W", "STRIDE_H", "STRIDE_W")}
-            return [activate(add_node(kind, inputs, padding=word("PAD", PADDING), **sizes))]
-        case "ENLARGE":
-            return [add_node("enlarge", inputs, kernel_h=need("KERNEL_H"), kernel_w=need("KERNEL_W"))]
-        case "SOFTMAX" | "LAYERNORM":
-            return [add_node("softmax" if op.kind == "SOFTMAX" else "layer_norm", inputs, axis=need("AXIS"))]
-        case "TRANSPOSE":
-            return [add_node("transpose", inputs, perm=_permutation(need("PERM"), need("NUMDIM"), rule, place))]
-        case "CONCAT":
-            if len(inputs) < 2:
-                raise RuleError(rule, f"{place} (OP_CONCAT): needs at least two inputs")
-            wire = inputs[0]
-            for nxt in inputs[1:]:
-                wire = add_node("concat", (wire, nxt), axis=need("AXIS"))
-            return [wire]
-        case "SPLIT":
-            if op.outputs != 2:
-                raise RuleError(rule, f"{place} (OP_SPLIT): {op.outputs} outputs; only splits in two are supported")
-            return [add_node(which, inputs, axis=need("AXIS")) for which in ("split0", "split1")]
-        case "PARTITION" | "COMBINE" | "REPLICATE" | "REDUCE":
-            said = need("PARALLEL_DEGREE")
-            kind = {"PARTITION": "partition", "COMBINE": "combine", "REPLICATE": "tile", "REDUCE": "block_sum"}[op.kind]
-            return [add_node(kind, inputs, axis=need("PARALLEL_DIM"), degree=said if degree is None else degree)]
-        case "PIPELINE" | "BATCH":
-            said = need("PARALLEL_DEGREE")
-            return [
-                add_node(op.kind.lower(), inputs, axis=need("PARALLEL_DIM"), steps=said if degree is None else degree)
-            ]
-        case _:
-            known = ", ".join(f"OP_{k}" for k in MEANT)
+    def refuse_lost(self) -> None:
+        """`RuleError` for a parameter that nothing would read."""
+        op, at = self.op, f"{self.place} (OP_{self.op.kind})"
+        known = (*READ.get(op.kind, ()), "NUM_INPUTS", "NUM_OUTPUTS", "NUMDIM")
+        unread = [k for k, _ in op.parameters if k not in known]
+        if op.get("NUM_OUTPUTS") not in (None, 1) and op.kind != "SPLIT":
+            raise RuleError(self.rule, f"{at}: PM_NUM_OUTPUTS {op.get('NUM_OUTPUTS')}; it has one output")
+        if self.reading is Reading.FLEXFLOW and op.get("NUMDIM") not in (None, 3):
             raise RuleError(
-                rule,
-                f"{place}: operator OP_{op.kind} is known to the format but has no meaning here; those that have "
-                f"one: {known}",
+                self.rule, f"{at}: PM_NUMDIM {op.get('NUMDIM')}; all tensors of FlexFlow's rules have rank 3"
             )
+        if op.kind in MEANT and unread:
+            raise RuleError(
+                self.rule,
+                f"{at}: parameter PM_{unread[0]} is not read by this operator, so it would be lost; remove it",
+            )
+
+    def wires(self) -> list[int]:
+        """Append the nodes; the wires of the outputs."""
+        self.refuse_lost()
+        op, inputs, add, need = self.op, self.inputs, self.add_node, self.need
+        match op.kind:
+            case "EW_ADD" | "EW_MUL" | "RELU" | "SIGMOID" | "TANH":
+                return [add({**ELEMENTWISE, **MAPS}[op.kind], inputs)]
+            case "IDENTITY" | "NOOP":
+                return [inputs[0]]
+            case "MUL":
+                return [add("scale", inputs)]
+            case "MATMUL":
+                return [self.activate(add("matmul", inputs))]
+            case "BATCHMATMUL":
+                return [self.activate(add("batch_matmul", inputs))]
+            case "LINEAR":
+                return [
+                    add(
+                        "linear3" if self.reading is Reading.FLEXFLOW else "linear",
+                        inputs,
+                        activation=self.word("ACTI", ACTIVATION, 0),
+                    )
+                ]
+            case "CONV2D":
+                return [self._convolution()]
+            case "POOL2D_MAX" | "POOL2D_AVG":
+                kind = "max_pool" if op.kind == "POOL2D_MAX" else "average_pool"
+                sizes = {key.lower(): need(key) for key in ("KERNEL_H", "KERNEL_W", "STRIDE_H", "STRIDE_W")}
+                return [self.activate(add(kind, inputs, padding=self.word("PAD", PADDING), **sizes))]
+            case "ENLARGE":
+                return [add("enlarge", inputs, kernel_h=need("KERNEL_H"), kernel_w=need("KERNEL_W"))]
+            case "SOFTMAX" | "LAYERNORM":
+                return [add("softmax" if op.kind == "SOFTMAX" else "layer_norm", inputs, axis=need("AXIS"))]
+            case "TRANSPOSE":
+                return [
+                    add("transpose", inputs, perm=_permutation(need("PERM"), need("NUMDIM"), self.rule, self.place))
+                ]
+            case "CONCAT":
+                if len(inputs) < 2:
+                    raise RuleError(self.rule, f"{self.place} (OP_CONCAT): needs at least two inputs")
+                wire = inputs[0]
+                for nxt in inputs[1:]:
+                    wire = add("concat", (wire, nxt), axis=need("AXIS"))
+                return [wire]
+            case "SPLIT":
+                if op.outputs != 2:
+                    raise RuleError(
+                        self.rule, f"{self.place} (OP_SPLIT): {op.outputs} outputs; only splits in two are supported"
+                    )
+                return [add(which, inputs, axis=need("AXIS")) for which in ("split0", "split1")]
+            case "PARTITION" | "COMBINE" | "REPLICATE" | "REDUCE" | "PIPELINE" | "BATCH":
+                return [self._parallel()]
+            case _:
+                known = ", ".join(f"OP_{k}" for k in MEANT)
+                raise RuleError(
+                    self.rule,
+                    f"{self.place}: operator OP_{op.kind} is known to the format but has no meaning here; those that "
+                    f"have one: {known}",
+                )
+
+    def _convolution(self) -> int:
+        if self.op.get("GROUP") is not None:
+            raise RuleError(
+                self.rule,
+                f"{self.place} (OP_CONV2D): PM_GROUP is not read; the group is input channels / weight channels, "
+                f"for every group",
+            )
+        return self.add_node(
+            "conv",
+            self.inputs,
+            stride_h=self.need("STRIDE_H"),
+            stride_w=self.need("STRIDE_W"),
+            padding=self.word("PAD", PADDING),
+            activation=self.word("ACTI", ACTIVATION, 0),
+        )
+
+    def _parallel(self) -> int:
+        """A partition, or whatever else names a degree of parallelism."""
+        stated, kind = self.need("PARALLEL_DEGREE"), self.op.kind
+        degree, axis = stated if self.degree is None else self.degree, self.need("PARALLEL_DIM")
+        if kind in ("PIPELINE", "BATCH"):
+            return self.add_node(kind.lower(), self.inputs, axis=axis, steps=degree)
+        word = {"PARTITION": "partition", "COMBINE": "combine", "REPLICATE": "tile", "REDUCE": "block_sum"}[kind]
+        return self.add_node(word, self.inputs, axis=axis, degree=degree)
 
 
 def _permutation(digits: int, rank: int, rule: str, place: str) -> tuple[int, ...]:

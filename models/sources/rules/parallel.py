@@ -169,6 +169,13 @@ def _elementwise() -> Iterator[Substitution]:
 
 
 def _products() -> Iterator[Substitution]:
+    yield from _linear_and_matmul()
+    yield from _batch_matmul()
+    yield from _windows()
+    yield from _embedding()
+
+
+def _linear_and_matmul() -> Iterator[Substitution]:
     for f in ("none", "relu"):
         said = "linear" if f == "none" else "linear-relu"
         yield rule(
@@ -188,6 +195,9 @@ def _products() -> Iterator[Substitution]:
         "matmul-reduction-parallel", [2, 2], reduce_(matmul(partition(x, 1), partition(y, 0))), matmul(x, y), False
     )
     yield rule("matmul-replicate", [2, 2], matmul(replicate(x), replicate(y)), replicate(matmul(x, y)), False)
+
+
+def _batch_matmul() -> Iterator[Substitution]:
     yield rule(
         "batch-matmul-batches", [3, 3], batch_matmul(partition(x, 0), partition(y, 0)), partition(batch_matmul(x, y), 0)
     )
@@ -204,6 +214,9 @@ def _products() -> Iterator[Substitution]:
         batch_matmul(x, y),
         False,
     )
+
+
+def _windows() -> Iterator[Substitution]:
     for padding in ("same", "valid"):
         yield rule(
             f"conv-samples-{padding}",
@@ -229,6 +242,9 @@ def _products() -> Iterator[Substitution]:
                     partition(term(kind, x, **window), a),
                     False,
                 )
+
+
+def _embedding() -> Iterator[Substitution]:
     yield rule(
         "embedding-ids",
         [2, 1],

@@ -59,66 +59,51 @@ def _side(
     for k, n in enumerate(nodes):
         inputs = tuple(where[w] for w in n.inputs)
         rank = ranks[k] = ranks[n.inputs[0]] if n.inputs else 0
-        get = dict(n.parameters)
         shift = 0 if n.operator in ("tile", "block_sum", "linear3") or rank == 3 and _plain_flexflow(rule) else 1
-        if n.operator in _PLAIN:
-            out.append(PublicOperator(_PLAIN[n.operator], inputs, (("ACTI", 0),) if n.operator == "matmul" else ()))
-        elif n.operator in ("linear", "linear3"):
-            out.append(PublicOperator("LINEAR", inputs, (("ACTI", _ACTIVATION[str(get["activation"])]),)))
-        elif n.operator in ("concat", "stack"):
-            axis = 0 if n.operator == "stack" else _number(get["axis"]) + shift
-            out.append(PublicOperator("CONCAT", inputs, (("AXIS", axis), ("NUM_INPUTS", 2), ("NUMDIM", rank + shift))))
-        elif n.operator in ("split0", "split1"):
-            key = (n.inputs[0], get["axis"])
+        if n.operator in ("split0", "split1"):
+            axis = dict(n.parameters)["axis"]
+            key = (n.inputs[0], axis)
             if key not in splits:
                 splits[key] = len(out)
-                out.append(
-                    PublicOperator("SPLIT", inputs, (("AXIS", _number(get["axis"]) + shift), ("NUM_OUTPUTS", 2)))
-                )
+                out.append(PublicOperator("SPLIT", inputs, (("AXIS", _number(axis) + shift), ("NUM_OUTPUTS", 2))))
             where[k] = PublicTensor(splits[key], int(n.operator[-1]))
             continue
-        elif n.operator in _PARALLEL:
-            degree = get["degree"]
-            axis = 0 if n.operator in ("replicate", "reduce") else _number(get["axis"]) + shift
-            out.append(
-                PublicOperator(
-                    _PARALLEL[n.operator],
-                    inputs,
-                    (("PARALLEL_DIM", axis), ("PARALLEL_DEGREE", degree if isinstance(degree, int) else DEGREE)),
-                )
-            )
-        elif n.operator in ("pipeline", "batch"):
-            steps = get["steps"]
-            out.append(
-                PublicOperator(
-                    n.operator.upper(),
-                    inputs,
-                    (
-                        ("PARALLEL_DIM", _number(get["axis"]) + shift),
-                        ("PARALLEL_DEGREE", steps if isinstance(steps, int) else DEGREE),
-                    ),
-                )
-            )
-        elif n.operator in ("softmax", "layer_norm"):
-            out.append(
-                PublicOperator(n.operator.upper().replace("_", ""), inputs, (("AXIS", _number(get["axis"]) + shift),))
-            )
-        elif n.operator in ("conv", "max_pool", "average_pool"):
-            out.append(_window(rule, n, inputs, get))
-        elif n.operator == "transpose":
-            perm = get["perm"]
-            assert isinstance(perm, tuple)  # the table's check has seen to it
-            digits = (0, *(p + 1 for p in perm)) if shift else perm
-            packed = 0
-            for d in digits:
-                packed = packed * len(digits) + d
-            out.append(
-                PublicOperator("TRANSPOSE", inputs, (("NUMDIM", len(digits)), ("PERM", packed), ("OUTSHUFFLE", 1)))
-            )
-        else:
-            raise RuleError(rule.name, f"operator {n.operator} has no word in FlexFlow's rule files")
+        out.append(_operator(rule, n, inputs, rank, shift))
         where[k] = PublicTensor(len(out) - 1)
     return out, where
+
+
+def _operator(rule: Substitution, n: Node, inputs: tuple[PublicTensor, ...], rank: int, shift: int) -> PublicOperator:
+    """A node with FlexFlow's word for it; `shift`: replica axes in front of those of the table."""
+    get = dict(n.parameters)
+    if n.operator in _PLAIN:
+        return PublicOperator(_PLAIN[n.operator], inputs, (("ACTI", 0),) if n.operator == "matmul" else ())
+    if n.operator in ("linear", "linear3"):
+        return PublicOperator("LINEAR", inputs, (("ACTI", _ACTIVATION[str(get["activation"])]),))
+    if n.operator in ("concat", "stack"):
+        axis = 0 if n.operator == "stack" else _number(get["axis"]) + shift
+        return PublicOperator("CONCAT", inputs, (("AXIS", axis), ("NUM_INPUTS", 2), ("NUMDIM", rank + shift)))
+    if n.operator in _PARALLEL or n.operator in ("pipeline", "batch"):
+        degree = get["degree"] if n.operator in _PARALLEL else get["steps"]
+        axis = 0 if n.operator in ("replicate", "reduce") else _number(get["axis"]) + shift
+        return PublicOperator(
+            _PARALLEL.get(n.operator, n.operator.upper()),
+            inputs,
+            (("PARALLEL_DIM", axis), ("PARALLEL_DEGREE", degree if isinstance(degree, int) else DEGREE)),
+        )
+    if n.operator in ("softmax", "layer_norm"):
+        return PublicOperator(n.operator.upper().replace("_", ""), inputs, (("AXIS", _number(get["axis"]) + shift),))
+    if n.operator in ("conv", "max_pool", "average_pool"):
+        return _window(rule, n, inputs, get)
+    if n.operator == "transpose":
+        perm = get["perm"]
+        assert isinstance(perm, tuple)  # the table's check has seen to it
+        digits = (0, *(p + 1 for p in perm)) if shift else perm
+        packed = 0
+        for d in digits:
+            packed = packed * len(digits) + d
+        return PublicOperator("TRANSPOSE", inputs, (("NUMDIM", len(digits)), ("PERM", packed), ("OUTSHUFFLE", 1)))
+    raise RuleError(rule.name, f"operator {n.operator} has no word in FlexFlow's rule files")
 
 
 def _window(

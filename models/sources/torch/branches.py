@@ -48,27 +48,97 @@ def _covariance(name: str, args: tuple[object, ...], named: dict[str, object]) -
     return found if x.dim() == 2 else found.reshape(())
 
 
+class _Contents:
+    """What is known of tensors beside the traced program.  `random`: what depends on random numbers; branches may ask
+    for it, arithmetic may not.  `lost`: storages that something unknown was written into.
+    """
+
+    def __init__(self) -> None:
+        from torch.utils.weak import WeakIdKeyDictionary
+
+        self.held, self.random = WeakIdKeyDictionary(), WeakIdKeyDictionary()
+        self.lost: set[int] = set()
+
+    def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Contents of a tensor, if they are known."""
+        found: torch.Tensor | None = self.held.get(tensor)
+        return None if found is None or found.untyped_storage()._cdata in self.lost else found
+
+    def keep(self, out: object, value: object) -> None:
+        """The results of an operator have these contents."""
+        import torch
+        from torch.utils._pytree import tree_flatten
+
+        for t, v in zip(tree_flatten(out)[0], tree_flatten(value)[0], strict=False):
+            if isinstance(t, torch.Tensor) and isinstance(v, torch.Tensor) and t.shape == v.shape:
+                self.held[t] = v
+
+    def assume(self, name: str, out: torch.Tensor) -> bool:
+        """Whether the contents of this function's result are taken for known: numbers are finite, one random number is
+        its mean.
+        """
+        import torch
+        from torch.utils._python_dispatch import _disable_current_modes
+
+        if name in _FINITE:
+            with _disable_current_modes():
+                self.held[out] = torch.full((), _FINITE[name]).expand(out.shape)
+            return True
+        if name in ("rand", "rand_like") and out.numel() == 1:
+            with _disable_current_modes():
+                self.held[out] = torch.full(out.shape, 0.5)
+            self.random[out] = True
+            return True
+        return False
+
+
+def _beside(
+    func: Callable[..., object],
+    args: tuple[object, ...],
+    named: dict[str, object],
+    values: dict[int, torch.Tensor | None],
+) -> object:
+    """What a function makes of contents."""
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+    from torch.utils._pytree import tree_map_only
+
+    given, options = tree_map_only(torch.Tensor, lambda t: values[id(t)], (args, named))
+    try:
+        with _disable_current_modes():
+            return func(*given, **options)
+    except Exception:  # noqa: BLE001  # what cannot be computed beside the traced program is not known
+        return _UNKNOWN
+
+
+def _is_small(func: Callable[..., object], name: str, out: object) -> bool:
+    """Whether the contents of a result are worth computing."""
+    import torch
+    from torch.utils._pytree import tree_flatten
+
+    results = [t for t in tree_flatten(out)[0] if isinstance(t, torch.Tensor)]
+    sizes = [n for t in results for n in t.shape]
+    random = name.startswith(("rand", "bernoulli", "multinomial", "normal", "dropout", "empty", "new_empty"))
+    return (
+        not random
+        and (bool(results) or name == "__setitem__")
+        and all(type(n) is int for n in sizes)
+        and all(t.numel() <= MOST_ELEMENTS for t in results)
+        and not any(isinstance(t, torch.nn.Parameter) for t in results)
+        and getattr(func, "__module__", "") != "torch.nn.init"
+    )
+
+
 def known_branches() -> AbstractContextManager[object]:
     """A context for `torch.export`."""
     import torch
     from torch.overrides import TorchFunctionMode
-    from torch.utils._python_dispatch import _disable_current_modes
-    from torch.utils._pytree import tree_flatten, tree_map_only
-    from torch.utils.weak import WeakIdKeyDictionary
+    from torch.utils._pytree import tree_flatten
+
+    known = _Contents()
 
     class Follow(TorchFunctionMode):  # type: ignore[misc]  # torch is Any to mypy
         """See the module docstring."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self._held = WeakIdKeyDictionary()
-            self._lost: set[int] = set()
-            self._random = WeakIdKeyDictionary()
-            """What depends on random numbers: branches may ask for it, arithmetic may not."""
-
-        def _value(self, tensor: torch.Tensor) -> torch.Tensor | None:
-            found = self._held.get(tensor)
-            return None if found is None or found.untyped_storage()._cdata in self._lost else found
 
         def __torch_function__(
             self,
@@ -88,64 +158,25 @@ def known_branches() -> AbstractContextManager[object]:
             if name in ("cov", "corrcoef") and (made := _covariance(name, args, named)) is not None:
                 return made
             tensors = [t for t in tree_flatten((args, named))[0] if isinstance(t, torch.Tensor)]
-            values = {id(t): self._value(t) for t in tensors}
+            values = {id(t): known.value(t) for t in tensors}
             complete = all(v is not None for v in values.values())
-            drawn = any(t in self._random for t in tensors)
+            drawn = any(t in known.random for t in tensors)
             if name in _ASKED and tensors and complete and (name == "__bool__" or not drawn):
-                answer = self._beside(func, args, named, values)
+                answer = _beside(func, args, named, values)
                 return func(*args, **named) if answer is _UNKNOWN else answer
             if name == "__bool__" and (answer := goes_on(sys._getframe(1))) is not None:
                 return answer
             written = name.endswith("_") and not name.endswith("__") or name == "__setitem__" or "out" in named
             target = values.get(id(tensors[0])) if tensors and written else None
             out = func(*args, **named)
-            if name in _FINITE and isinstance(out, torch.Tensor):
-                with _disable_current_modes():
-                    self._held[out] = torch.full((), _FINITE[name]).expand(out.shape)
+            if isinstance(out, torch.Tensor) and known.assume(name, out):
                 return out
-            if name in ("rand", "rand_like") and isinstance(out, torch.Tensor) and out.numel() == 1:
-                with _disable_current_modes():
-                    self._held[out] = torch.full(out.shape, 0.5)
-                self._random[out] = True
-                return out
-            value = self._beside(func, args, named, values) if complete and self._small(func, name, out) else _UNKNOWN
+            value = _beside(func, args, named, values) if complete and _is_small(func, name, out) else _UNKNOWN
             if value is not _UNKNOWN:
-                self._keep(out, value)
-                self._random.update({t: True for t in tree_flatten(out)[0] if drawn and isinstance(t, torch.Tensor)})
+                known.keep(out, value)
+                known.random.update({t: True for t in tree_flatten(out)[0] if drawn and isinstance(t, torch.Tensor)})
             elif target is not None:
-                self._lost.add(target.untyped_storage()._cdata)
+                known.lost.add(target.untyped_storage()._cdata)
             return out
-
-        def _beside(
-            self,
-            func: Callable[..., object],
-            args: tuple[object, ...],
-            named: dict[str, object],
-            values: dict[int, torch.Tensor | None],
-        ) -> object:
-            given, options = tree_map_only(torch.Tensor, lambda t: values[id(t)], (args, named))
-            try:
-                with _disable_current_modes():
-                    return func(*given, **options)
-            except Exception:  # noqa: BLE001  # what cannot be computed beside the traced program is not known
-                return _UNKNOWN
-
-        def _small(self, func: Callable[..., object], name: str, out: object) -> bool:
-            results = [t for t in tree_flatten(out)[0] if isinstance(t, torch.Tensor)]
-            sizes = [n for t in results for n in t.shape]
-            random = name.startswith(("rand", "bernoulli", "multinomial", "normal", "dropout", "empty", "new_empty"))
-            return (
-                not random
-                and (bool(results) or name == "__setitem__")
-                and all(type(n) is int for n in sizes)
-                and all(t.numel() <= MOST_ELEMENTS for t in results)
-                and not any(isinstance(t, torch.nn.Parameter) for t in results)
-                and getattr(func, "__module__", "") != "torch.nn.init"
-            )
-
-        def _keep(self, out: object, value: object) -> None:
-            for t, v in zip(tree_flatten(out)[0], tree_flatten(value)[0], strict=False):
-                if isinstance(t, torch.Tensor) and isinstance(v, torch.Tensor) and t.shape == v.shape:
-                    self._held[t] = v
 
     return Follow()

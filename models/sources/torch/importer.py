@@ -289,18 +289,50 @@ def _outputs(
 
 def _context(program: Program, reader: Reader) -> tuple[Context, Folder]:
     """Weights, buffers and inputs; what folds constants."""
-    from torch.export.graph_signature import InputKind
-
     exported = program.exported
     signature = exported.graph_signature
     placeholders = [n for n in reader.nodes if n.op == "placeholder"]
-    mutated = set(signature.buffers_to_mutate.values())
     if written := [*getattr(signature, "parameters_to_mutate", {}).values()]:
         raise TorchError(
             f"parameter {written[0]!r}",
             "is written in place by the forward pass, which no step of the graph does; return the new value, or write "
             "it in the training loop",
         )
+    weights, constants, inputs = _inputs(program, reader, placeholders)
+    reserved = frozenset([*(w[0] for w in weights.values()), *(n.name for n in inputs)])
+    c = Context(Builder(program.name), reserved, weights, reader.read, lambda c, value: emit(c, value, HANDLERS))
+    folder = Folder(c, reader.ref)
+    for node in placeholders:
+        value = node.meta.get("val")
+        ref = Ref(node.name)
+        if hasattr(value, "shape") and ref in reader.read:
+            if reason := unreadable(value):
+                raise TorchError(f"value {node.name!r}", f"is {reason}")
+            c.shapes[ref], c.dtypes[ref] = reader.shape(node.name, value), str(value.dtype).removeprefix("torch.")
+    for node in inputs:
+        ref = Ref(node.name)
+        if ref in reader.read:
+            shape, dtype = c.shapes[ref], c.dtypes[ref]
+            _known_dtype(f"input {node.name!r}", dtype)
+            if 0 in shape:
+                raise TorchError(
+                    f"input {node.name!r}", f"has shape {shape}; every extent, also the batch, must be at least 1"
+                )
+            c.values[ref] = c.g.input(node.name, shape or (1,), dtype, None if shape else ())
+    for node, known in constants:
+        folder.keep(Ref(node.name), known)
+    return c, folder
+
+
+def _inputs(
+    program: Program, reader: Reader, placeholders: Sequence[FxNode]
+) -> tuple[dict[str, tuple[str, tuple[int, ...], str]], list[tuple[FxNode, object]], list[FxNode]]:
+    """(weights: name, shape and type by node; constants that are known; inputs of the user)."""
+    from torch.export.graph_signature import InputKind
+
+    exported = program.exported
+    signature = exported.graph_signature
+    mutated = set(signature.buffers_to_mutate.values())
     stored: dict[int, str] = {}
     weights: dict[str, tuple[str, tuple[int, ...], str]] = {}
     constants: list[tuple[FxNode, object]] = []
@@ -330,29 +362,7 @@ def _context(program: Program, reader: Reader) -> tuple[Context, Folder]:
         tensor = exported.state_dict.get(spec.target, exported.constants.get(spec.target))
         name = stored.setdefault(id(tensor), spec.target) if tensor is not None else spec.target
         weights[node.name] = (name, reader.shape(node.name, value), dtype)
-    reserved = frozenset([*(w[0] for w in weights.values()), *(n.name for n in inputs)])
-    c = Context(Builder(program.name), reserved, weights, reader.read, lambda c, value: emit(c, value, HANDLERS))
-    folder = Folder(c, reader.ref)
-    for node in placeholders:
-        value = node.meta.get("val")
-        ref = Ref(node.name)
-        if hasattr(value, "shape") and ref in reader.read:
-            if reason := unreadable(value):
-                raise TorchError(f"value {node.name!r}", f"is {reason}")
-            c.shapes[ref], c.dtypes[ref] = reader.shape(node.name, value), str(value.dtype).removeprefix("torch.")
-    for node in inputs:
-        ref = Ref(node.name)
-        if ref in reader.read:
-            shape, dtype = c.shapes[ref], c.dtypes[ref]
-            _known_dtype(f"input {node.name!r}", dtype)
-            if 0 in shape:
-                raise TorchError(
-                    f"input {node.name!r}", f"has shape {shape}; every extent, also the batch, must be at least 1"
-                )
-            c.values[ref] = c.g.input(node.name, shape or (1,), dtype, None if shape else ())
-    for node, known in constants:
-        folder.keep(Ref(node.name), known)
-    return c, folder
+    return weights, constants, inputs
 
 
 def _known_dtype(place: str, dtype: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,49 +34,8 @@ def original_of(
     """
     import torch
 
-    held: list[tuple[torch.nn.Module, tuple[object, ...], dict[str, object]]] = []
-    tried: list[bool] = []
     stored, given = _names(program)
-
-    def outputs(
-        values: Mapping[str, Values], slopes: Sequence[str] = ()
-    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        from torch.func import functional_call
-        from torch.utils._pytree import tree_flatten, tree_unflatten
-
-        try:
-            if not held:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    held.append(example(factory))
-            module, args, kwargs = held[0]
-            own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-            weights = {n: _tensor(values[n], own[n]) for n in stored if n in values and n in own}
-            plain = {n: values[n] for n in stored if n in values and n not in own}
-            weights |= {n: b.clone() for n, b in module.named_buffers() if n not in weights}  # it may count in them
-            for n in slopes:
-                weights[n].requires_grad_(True)
-            leaves, spec = tree_flatten((args, kwargs))
-            if len(leaves) != len(given):
-                raise Undefined("its inputs are not those that were exported")
-            filled = [_tensor(values[n], leaf) if n in values else leaf for n, leaf in zip(given, leaves, strict=True)]
-            args, kwargs = tree_unflatten(filled, spec)
-            with warnings.catch_warnings(), _without_dropout(module), _replaced(module, plain):
-                warnings.simplefilter("ignore")
-                found = []
-                for seed in range(2 - len(tried)):
-                    with torch.random.fork_rng(devices=[]):
-                        torch.manual_seed(seed)
-                        made = tree_flatten(functional_call(module, weights, args, kwargs))[0]
-                    found.append([made[k] for k in results])
-        except Undefined:
-            raise
-        except Exception as error:  # whatever the module's own parts raise
-            raise Undefined(f"PyTorch refuses the numbers: {type(error).__name__}: {str(error)[:200]}") from error
-        if len(found) > 1 and any(not torch.allclose(a, b, equal_nan=True) for a, b in zip(*found, strict=True)):
-            raise Undefined("it draws random numbers")
-        tried[:] = [True]  # what draws none once draws none
-        return found[0], [weights[n] for n in slopes]
+    outputs = _Outputs(results, factory, stored, given)
 
     def execute(values: Mapping[str, Values]) -> tuple[Values, ...]:
         with torch.no_grad():
@@ -102,6 +62,70 @@ def original_of(
         False,
         corners=True,
     )
+
+
+@dataclass
+class _Outputs:
+    """What the module returns for numbers; it is made when it is first asked, and asked twice whether it draws random
+    numbers.  `stored`, `given`: names of its weights and of its inputs.
+    """
+
+    results: Sequence[int]
+    factory: Callable[[], object]
+    stored: Sequence[str]
+    given: Sequence[str]
+    drawn: bool = True
+    made: tuple[torch.nn.Module, tuple[object, ...], dict[str, object]] | None = None
+
+    def __call__(
+        self, values: Mapping[str, Values], slopes: Sequence[str] = ()
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """(the results, the weights `slopes`, which require gradients).  Raises `Undefined`."""
+        import torch
+
+        try:
+            found, leaves = self._run(values, slopes)
+        except Undefined:
+            raise
+        except Exception as error:  # whatever the module's own parts raise
+            raise Undefined(f"PyTorch refuses the numbers: {type(error).__name__}: {str(error)[:200]}") from error
+        if len(found) > 1 and any(not torch.allclose(a, b, equal_nan=True) for a, b in zip(*found, strict=True)):
+            raise Undefined("it draws random numbers")
+        self.drawn = False  # what draws none once draws none
+        return found[0], leaves
+
+    def _run(
+        self, values: Mapping[str, Values], slopes: Sequence[str]
+    ) -> tuple[list[list[torch.Tensor]], list[torch.Tensor]]:
+        import torch
+        from torch.func import functional_call
+        from torch.utils._pytree import tree_flatten, tree_unflatten
+
+        if self.made is None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.made = example(self.factory)
+        module, args, kwargs = self.made
+        own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        weights = {n: _tensor(values[n], own[n]) for n in self.stored if n in values and n in own}
+        plain = {n: values[n] for n in self.stored if n in values and n not in own}
+        weights |= {n: b.clone() for n, b in module.named_buffers() if n not in weights}  # it may count in them
+        for n in slopes:
+            weights[n].requires_grad_(True)
+        leaves, spec = tree_flatten((args, kwargs))
+        if len(leaves) != len(self.given):
+            raise Undefined("its inputs are not those that were exported")
+        filled = [_tensor(values[n], leaf) if n in values else leaf for n, leaf in zip(self.given, leaves, strict=True)]
+        args, kwargs = tree_unflatten(filled, spec)
+        with warnings.catch_warnings(), _without_dropout(module), _replaced(module, plain):
+            warnings.simplefilter("ignore")
+            found = []
+            for seed in range(1 + self.drawn):
+                with torch.random.fork_rng(devices=[]):
+                    torch.manual_seed(seed)
+                    made = tree_flatten(functional_call(module, weights, args, kwargs))[0]
+                found.append([made[k] for k in self.results])
+        return found, [weights[n] for n in slopes]
 
 
 def _names(program: Program) -> tuple[list[str], list[str]]:

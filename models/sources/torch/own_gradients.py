@@ -60,13 +60,32 @@ def keep_hooks(old: torch.Tensor, new: torch.Tensor) -> None:
 def own_gradients(found: list[str]) -> Iterator[None]:
     """Within, what has a gradient of its own is added to `found`, in words with its line.  Raises `TorchError` for what
     has no reading at all."""
+    changed = [*_noted(found), *_without_gradients(), *_refused()]
+    before = [(owner, name, vars(owner).get(name, _MISSING)) for owner, name, _ in changed]
+    try:
+        for owner, name, value in changed:
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, held in before:
+            if held is _MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, held)
+
+
+Patches = list[tuple[type, str, object]]
+"""(class of PyTorch, attribute, what stands there for a while)."""
+
+
+def _noted(found: list[str]) -> Patches:
+    """Functions with a backward pass of their own, hooks of tensors, and hooks on what is saved: each a line of
+    `found`.
+    """
     import torch
 
-    tensor, function = torch.Tensor, torch.autograd.Function
-    saved, no_gradients = torch.autograd.graph.saved_tensors_hooks, torch.inference_mode
+    tensor, function, saved = torch.Tensor, torch.autograd.Function, torch.autograd.graph.saved_tensors_hooks
     apply, enter = vars(function)["apply"], saved.__enter__
-    base = tensor.__mro__[1]  # the C type, which has the attributes
-    regions: dict[int, object] = {}
 
     def note(words: str) -> None:
         if words not in found:
@@ -97,12 +116,35 @@ def own_gradients(found: list[str]) -> Iterator[None]:
                 note(f"saved_tensors_hooks with {_called(hooks[0])} ({_line(sys._getframe(1))})")
         return enter(context)
 
+    return [
+        (function, "apply", classmethod(note_backward)),
+        *((tensor, m, watch_hook(m)) for m in ("register_hook", "register_post_accumulate_grad_hook")),
+        (saved, "__enter__", note_pack_hook),
+    ]
+
+
+def _without_gradients() -> Patches:
+    """`torch.inference_mode` is a region without gradients."""
+    import torch
+
+    regions: dict[int, object] = {}
+
     def enter_region(context: object) -> None:
         regions[id(context)] = region = torch.set_grad_enabled(not getattr(context, "mode", True))
         region.__enter__()
 
     def leave_region(context: object, *error: object) -> None:
         regions.pop(id(context)).__exit__(*error)  # type: ignore[attr-defined]
+
+    return [(torch.inference_mode, "__enter__", enter_region), (torch.inference_mode, "__exit__", leave_region)]
+
+
+def _refused() -> Patches:
+    """`.data` is `detach()` and is not assigned; no parameter begins or ends to be trained."""
+    import torch
+
+    tensor = torch.Tensor
+    base = tensor.__mro__[1]  # the C type, which has the attributes
 
     def data(t: torch.Tensor) -> object:
         return t.detach() if _users(sys._getframe(1)) else base.data.__get__(t)
@@ -120,27 +162,11 @@ def own_gradients(found: list[str]) -> Iterator[None]:
         _same(t, requires_grad, sys._getframe(1))
         return base.requires_grad_(t, requires_grad)
 
-    changed = [
-        (function, "apply", classmethod(note_backward)),
-        *((tensor, m, watch_hook(m)) for m in ("register_hook", "register_post_accumulate_grad_hook")),
-        (saved, "__enter__", note_pack_hook),
-        (no_gradients, "__enter__", enter_region),
-        (no_gradients, "__exit__", leave_region),
+    return [
         (tensor, "data", property(data, refuse_data)),
         (tensor, "requires_grad", property(base.requires_grad.__get__, set_requires_grad)),
         (tensor, "requires_grad_", require),
     ]
-    before = [(owner, name, vars(owner).get(name, _MISSING)) for owner, name, _ in changed]
-    try:
-        for owner, name, value in changed:
-            setattr(owner, name, value)
-        yield
-    finally:
-        for owner, name, held in before:
-            if held is _MISSING:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, held)
 
 
 def _same(t: torch.Tensor, value: bool, frame: FrameType) -> None:

@@ -44,30 +44,112 @@ class Shadow(Protocol):
         """Whether a tensor, which on the meta device looks like a plain one, is quantized."""
 
 
+class _Shadows:
+    """Contents of meta tensors, and which are quantized.  `lost`: storages of shadows that something unknown was
+    written into; `shadow_of`: storages of tensors that were overwritten, and of their shadows.
+    """
+
+    def __init__(self) -> None:
+        from torch.utils.weak import WeakIdKeyDictionary
+
+        self.known, self.quantized = WeakIdKeyDictionary(), WeakIdKeyDictionary()
+        self.lost: set[int] = set()
+        self.shadow_of: dict[int, int] = {}
+
+    def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """See `Shadow`."""
+        found: torch.Tensor | None = self.known.get(tensor)
+        return None if found is None or found.untyped_storage()._cdata in self.lost else found
+
+    def is_quantized(self, tensor: torch.Tensor) -> bool:
+        """See `Shadow`."""
+        return tensor in self.quantized
+
+    def keep(self, out: object, shadow: object) -> None:
+        """The results of an operator have these contents."""
+        import torch
+        from torch.utils._pytree import tree_flatten
+
+        for t, s in zip(tree_flatten(out)[0], tree_flatten(shadow)[0], strict=True):
+            if isinstance(t, torch.Tensor):
+                self.known[t] = s
+
+    def overwrite(self, tensor: torch.Tensor, shadow: torch.Tensor) -> None:
+        """All of a tensor is written."""
+        self.known[tensor] = shadow
+        self.shadow_of[tensor.untyped_storage()._cdata] = shadow.untyped_storage()._cdata
+
+    def lose(
+        self, func: Callable[..., object], args: tuple[object, ...], shadows: dict[int, torch.Tensor | None]
+    ) -> None:
+        """Something unknown is written into the arguments that an operator changes."""
+        import torch
+
+        for argument, value in zip(func._schema.arguments, args, strict=False):  # type: ignore[attr-defined]
+            written = argument.alias_info is not None and argument.alias_info.is_write
+            if written and isinstance(value, torch.Tensor):
+                old = shadows.get(id(value))
+                home = value.untyped_storage()._cdata
+                self.lost.add(self.shadow_of.get(home, 0) if old is None else old.untyped_storage()._cdata)
+
+    def literal(self, out: object, func: Callable[..., object], args: tuple[object, ...], named: Options) -> None:
+        """Numbers written in Python, which the meta device forgets before any operator sees them."""
+        import torch
+        from torch.utils._pytree import tree_flatten
+
+        data = args[0] if args else named.get("data", named.get("obj"))
+        plain = not any(isinstance(t, torch.Tensor) for t in tree_flatten(data)[0])
+        if plain and isinstance(out, torch.Tensor) and out.is_meta and out.numel() <= MOST_ELEMENTS:
+            self.known[out] = func(*args, **{**named, "device": "cpu"})
+
+
+def _covers(tensor: torch.Tensor) -> bool:
+    """Is a tensor all of its memory, and small?"""
+    whole: bool = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+    return whole and bool(tensor.is_meta) and bool(tensor.numel() <= MOST_ELEMENTS)
+
+
+def _is_worth(func: Callable[..., object], out: object) -> bool:
+    """Whether results are small meta tensors without random numbers."""
+    import torch
+    from torch.utils._pytree import tree_flatten
+
+    results = [t for t in tree_flatten(out)[0] if isinstance(t, torch.Tensor)]
+    tags = {torch.Tag.nondeterministic_seeded}.intersection(func.tags)  # type: ignore[attr-defined]
+    return not tags and "empty" not in str(func) and all(t.is_meta and t.numel() <= MOST_ELEMENTS for t in results)
+
+
 def watch_modules() -> tuple[AbstractContextManager[object], Shadow]:
     """A context under which modules are built, and what it found out."""
+    known, stack = _Shadows(), ExitStack()
+
+    class Both(AbstractContextManager[object]):
+        """The meta device, and the watch over it."""
+
+        def __enter__(self) -> object:
+            import torch
+
+            stack.enter_context(torch.device("meta"))
+            stack.enter_context(_literal_watch(known))
+            return stack.enter_context(_operator_watch(known))
+
+        def __exit__(self, *error: object) -> bool | None:
+            return stack.__exit__(*error)  # type: ignore[arg-type]
+
+    return Both(), known
+
+
+def _operator_watch(known: _Shadows) -> AbstractContextManager[object]:
+    """Watches operators."""
     import torch
-    from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_flatten, tree_map_only
-    from torch.utils.weak import WeakIdKeyDictionary
+
+    ops = torch.ops.aten
+    overwriting = (ops.zero_.default, ops.fill_.Scalar, ops.fill_.Tensor, ops.copy_.default)
 
     class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to mypy
         """See the module docstring."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self._known = WeakIdKeyDictionary()
-            self._quantized = WeakIdKeyDictionary()
-            self._lost: set[int] = set()  # storages of shadows that something unknown was written into
-            self._shadow_of: dict[int, int] = {}  # storages of tensors that were overwritten, and of their shadows
-
-        def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
-            found = self._known.get(tensor)
-            return None if found is None or found.untyped_storage()._cdata in self._lost else found
-
-        def is_quantized(self, tensor: torch.Tensor) -> bool:
-            return tensor in self._quantized
 
         def __torch_dispatch__(
             self,
@@ -78,68 +160,37 @@ def watch_modules() -> tuple[AbstractContextManager[object], Shadow]:
         ) -> object:
             named = kwargs or {}
             tensors = [t for t in tree_flatten((args, named))[0] if isinstance(t, torch.Tensor)]
-            shadows = {id(t): self.value(t) for t in tensors}
+            shadows = {id(t): known.value(t) for t in tensors}
             complete = all(s is not None for s in shadows.values())
             if func is torch.ops.aten._local_scalar_dense.default and tensors[0].is_meta:
-                only = self.value(tensors[0])
+                only = known.value(tensors[0])
                 if only is None:  # PyTorch refuses too, but not in every state of its registrations
                     raise RuntimeError("a number is read of a tensor whose contents are random or were never set")
                 return only.item()
             out = func(*args, **named)
             kind = func._schema.name  # type: ignore[attr-defined]
-            if kind.startswith(_QUANTIZES) or (kind not in _LEAVES_QUANTIZED and any(map(self.is_quantized, tensors))):
+            if kind.startswith(_QUANTIZES) or (kind not in _LEAVES_QUANTIZED and any(map(known.is_quantized, tensors))):
                 for t in tree_flatten(out)[0]:
                     if isinstance(t, torch.Tensor):
-                        self._quantized[t] = True
-            if complete and self._worth(func, out):
+                        known.quantized[t] = True
+            if complete and _is_worth(func, out):
                 given = tree_map_only(torch.Tensor, lambda t: shadows[id(t)], (args, named))
-                self._keep(out, func(*given[0], **{**given[1], **({"device": "cpu"} if "device" in named else {})}))
-            elif (
-                func in overwriting
-                and self._covers(tensors[0])
-                and all(shadows[id(t)] is not None for t in tensors[1:])
-            ):
+                known.keep(out, func(*given[0], **{**given[1], **({"device": "cpu"} if "device" in named else {})}))
+            elif func in overwriting and _covers(tensors[0]) and all(shadows[id(t)] is not None for t in tensors[1:]):
                 made = torch.empty_like(tensors[0], device="cpu")
                 func(made, *tree_map_only(torch.Tensor, lambda t: shadows[id(t)], args[1:]))
-                self._known[tensors[0]] = made
-                self._shadow_of[tensors[0].untyped_storage()._cdata] = made.untyped_storage()._cdata
+                known.overwrite(tensors[0], made)
             elif func._schema.is_mutable:  # type: ignore[attr-defined]
-                for argument, value in zip(func._schema.arguments, args, strict=False):  # type: ignore[attr-defined]
-                    written = argument.alias_info is not None and argument.alias_info.is_write
-                    if written and isinstance(value, torch.Tensor):
-                        old = shadows.get(id(value))
-                        home = value.untyped_storage()._cdata
-                        self._lost.add(self._shadow_of.get(home, 0) if old is None else old.untyped_storage()._cdata)
+                known.lose(func, args, shadows)
             return out
 
-        def _covers(self, tensor: torch.Tensor) -> bool:
-            """Is a tensor all of its memory, and small?"""
-            whole: bool = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
-            return whole and bool(tensor.is_meta) and bool(tensor.numel() <= MOST_ELEMENTS)
+    return Watch()
 
-        def _worth(self, func: Callable[..., object], out: object) -> bool:
-            results = [t for t in tree_flatten(out)[0] if isinstance(t, torch.Tensor)]
-            tags = {torch.Tag.nondeterministic_seeded}.intersection(func.tags)  # type: ignore[attr-defined]
-            return (
-                not tags and "empty" not in str(func) and all(t.is_meta and t.numel() <= MOST_ELEMENTS for t in results)
-            )
 
-        def _keep(self, out: object, shadow: object) -> None:
-            for t, s in zip(tree_flatten(out)[0], tree_flatten(shadow)[0], strict=True):
-                if isinstance(t, torch.Tensor):
-                    self._known[t] = s
-
-        def literal(self, out: object, func: Callable[..., object], args: tuple[object, ...], named: Options) -> None:
-            """Numbers written in Python, which the meta device forgets before any operator sees them."""
-            data = args[0] if args else named.get("data", named.get("obj"))
-            plain = not any(isinstance(t, torch.Tensor) for t in tree_flatten(data)[0])
-            if plain and isinstance(out, torch.Tensor) and out.is_meta and out.numel() <= MOST_ELEMENTS:
-                self._known[out] = func(*args, **{**named, "device": "cpu"})
-
-    ops = torch.ops.aten
-    overwriting = (ops.zero_.default, ops.fill_.Scalar, ops.fill_.Tensor, ops.copy_.default)
-    watch = Watch()
-    stack = ExitStack()
+def _literal_watch(known: _Shadows) -> AbstractContextManager[object]:
+    """Watches the functions that make tensors of Python's numbers."""
+    import torch
+    from torch.overrides import TorchFunctionMode
 
     class Literals(TorchFunctionMode):  # type: ignore[misc]  # torch is Any to mypy
         """Watches the functions that make tensors of Python's numbers, and those that ask for them again."""
@@ -151,25 +202,14 @@ def watch_modules() -> tuple[AbstractContextManager[object], Shadow]:
             args: tuple[object, ...] = (),
             kwargs: Options | None = None,
         ) -> object:
-            if func in (torch.Tensor.tolist, torch.Tensor.numpy) and (found := watch.value(args[0])) is not None:
+            if func in (torch.Tensor.tolist, torch.Tensor.numpy) and (found := known.value(args[0])) is not None:
                 args = (found, *args[1:])
             out = func(*args, **(kwargs or {}))
             if func in (torch.tensor, torch.as_tensor, torch.asarray):
-                watch.literal(out, func, args, kwargs or {})
+                known.literal(out, func, args, kwargs or {})
             return out
 
-    class Both(AbstractContextManager[object]):
-        """The meta device, and the watch over it."""
-
-        def __enter__(self) -> object:
-            stack.enter_context(torch.device("meta"))
-            stack.enter_context(Literals())
-            return stack.enter_context(watch)
-
-        def __exit__(self, *error: object) -> bool | None:
-            return stack.__exit__(*error)  # type: ignore[arg-type]
-
-    return Both(), watch
+    return Literals()
 
 
 def is_module(model: object) -> bool:

@@ -12,7 +12,7 @@ products over all turns at once, of what the reverse loop leaves of every turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
@@ -116,7 +116,6 @@ class _Reverse:
             return
         values, ends = self._incoming()
         inner = self._differentiated(wanted, values)
-        zero = ""
         following = [inner.gradient.get(name, "") for name in self.carried]
         body = Graph("body", tuple(inner.tensors.values()), (*self.body.operators, *inner.operators), ())
         moving = [CARRIED + name for name in self.carried]
@@ -150,16 +149,8 @@ class _Reverse:
             lifter.need(tensor)
         read_outside = {a.tensor for x in apart.after for a in x.inputs} | {*outside}
         left = [t for t in dict.fromkeys([*moving, *(x.output.tensor for x in inside)]) if t in read_outside]
-        zeros = []
-        for name in self.carried:
-            if name in ends:
-                zeros.append(ends[name])
-                continue
-            zero = zero or b.emit(
-                f"grad:{op.name}/zero", "fill", (), [access(b.seed)], (), (("value", 0.0),), self.dtype
-            )
-            zeros.append(Access(zero, ()))
-        loop_op = self._loop(body, inside, moving, following, used, left, lifter, zeros, wanted)
+        zeros = self._starts(ends)
+        loop_op = self._loop(body, inside, following, used, left, lifter, zeros, wanted)
         if loop_op is None:
             raise GraphError(
                 f"operator {op.name!r}", "no gradient: the derivative of its body is no loop over its rows"
@@ -170,6 +161,16 @@ class _Reverse:
                 lifter.known[result.name] = self._lifted(loop_op, result, labels(loop_op, new)[result.name])
         for j in wanted:
             self._give(j, leaves, lifter, loop_op, new)
+
+    def _starts(self, ends: Mapping[str, Access]) -> list[Access]:
+        """Gradients of the carried values behind the last turn: zero where nothing reads them."""
+        zero, starts = "", []
+        for name in self.carried:
+            if name not in ends:
+                fill = ("fill", (), [access(self.b.seed)], (), (("value", 0.0),), self.dtype)
+                zero = zero or self.b.emit(f"grad:{self.op.name}/zero", *fill)
+            starts.append(ends[name] if name in ends else Access(zero, ()))
+        return starts
 
     def _emit(self, *args: object, **more: object) -> str:
         return self.b.emit(*args, **more)  # type: ignore[arg-type]
@@ -294,7 +295,6 @@ class _Reverse:
         self,
         body: Graph,
         inside: Sequence[Operator],
-        moving: Sequence[str],
         following: Sequence[str],
         used: Sequence[str],
         left: Sequence[str],
@@ -303,7 +303,7 @@ class _Reverse:
         wanted: Sequence[int],
     ) -> Operator | None:
         """The reverse loop: `used` values of the forward pass are read, `left` ones kept of every turn."""
-        op = self.op
+        op, moving = self.op, [CARRIED + name for name in self.carried]
         entering = [*moving, *used]
         graph = as_graph(op.name, body, entering, inside, following)
         texts_, inputs = [], []

@@ -14,10 +14,11 @@ never written down: inputs are not active.  Repeated layers stay equal up to the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from ...program.graph import Graph, GraphError, Role, Tensor, UnsupportedOperators
+from ...program.graph import Graph, GraphError, Role, UnsupportedOperators
 from ...program.index import access
 from ...program.operators import Operator
 from ...program.specified import with_specified
@@ -83,20 +84,11 @@ def build_step(
             f"graph {graph.name!r}", "is a training step already: leave out --train, or give the forward model"
         )
     whole, scalar, words = with_loss(graph, loss)
-    try:
+    with _named(graph.name, "--precision"):
         types = None if precision is None else precisions.parse_precision(precision)
-    except ValueError as error:
-        raise GraphError(f"graph {graph.name!r}", f"--precision: {error}") from None
-    if types is not None:
-        whole = precisions.mixed_precision(whole, types)
-    forward = replace(whole, operators=tuple(needed_operators(whole.operators, [scalar])), specified=())
-    live = {op.output.tensor for op in forward.operators}
-    forward = replace(forward, tensors=tuple(t for t in whole.tensors if t.role is not Role.VALUE or t.name in live))
-    forward = with_kept_carries(forward).check()
-    try:
+    forward = _needed_for(scalar, whole if types is None else precisions.mixed_precision(whole, types))
+    with _named(graph.name, "--train"):
         named, numbers = parse_optimizer(optimizer) if settings is None else (optimizer, settings)
-    except ValueError as error:
-        raise GraphError(f"graph {graph.name!r}", f"--train: {error}") from None
     chosen_blocks = select_blocks(forward, recompute)
     reached = active(forward, scalar)
     backward = Backward(forward, reached, types is not None)
@@ -108,27 +100,8 @@ def build_step(
     origin = _reverse(backward, forward, chosen_blocks)
     if types is not None and types.reduce == "float32":
         sum_in_float32(backward)
-    trained = tuple(
-        (t.name, backward.gradient[t.name])
-        for t in forward.tensors
-        if t.role is Role.PARAMETER and t.name in backward.gradient
-    )
-    if not trained:
-        raise GraphError(
-            f"graph {graph.name!r}",
-            "has no floating-point parameter that the loss depends on: nothing to train; leave out --train to "
-            "plan it as it is",
-        )
-    used, finite, known = trained, "", ""
-    state: tuple[tuple[str, str], ...] = ()
-    if scaled:
-        used = tuple(divide_scale(backward, trained))
-        known = total_of_squares(backward, used)
-        finite = all_finite(backward, known)
-    if numbers.clip is not None:
-        used = tuple(clip_gradients(backward, used, numbers.clip, known))
-    if scaled and types is not None:
-        state = next_scale(backward, finite, types)
+    trained = _trained(backward, forward, graph.name)
+    used, finite, state = _used_gradients(backward, trained, types if scaled else None, numbers)
     of = assign_optimizers(forward, [w for w, _ in used], named, numbers) if groups is None else groups
     updates = [
         update(forward.tensor(w), backward.names[w], g, *of.get(w, (named, numbers)), allowed=finite) for w, g in used
@@ -140,19 +113,78 @@ def build_step(
         operators = [with_arithmetic(op, element) for op in operators]
     scheduled = _scheduled(operators, list(zip(used, updates, strict=True)), finite)
     kept = {op.output.tensor for op in operators}
-    tensors: dict[str, Tensor] = {n: t for n, t in backward.tensors.items() if t.role is not Role.VALUE or n in kept}
-    tensors.update({t.name: t for u in updates for t in u.tensors})
+    tensors = {n: t for n, t in backward.tensors.items() if t.role is not Role.VALUE or n in kept}
+    tensors |= {t.name: t for u in updates for t in u.tensors}
     state = (*(pair for u in updates for pair in u.state), *state)
     name = f"{graph.name}+{optimizer}" + (f"+recompute({','.join(chosen_blocks)})" if chosen_blocks else "")
     name += "" if precision is None else f"+{precision}"
-    step = Graph(name, tuple(tensors.values()), tuple(scheduled), (scalar,), state).check()
-    step = with_specified(step, graph)
-    chosen = {w for w, _ in trained}
-    constant = tuple(t.name for t in graph.tensors if t.role is Role.PARAMETER and t.name not in chosen)
+    step = with_specified(Graph(name, tuple(tensors.values()), tuple(scheduled), (scalar,), state).check(), graph)
+    constant = tuple(t.name for t in graph.tensors if t.role is Role.PARAMETER and t.name not in dict(trained))
+    passes = _passes(forward, origin, scheduled)
+    return TrainingStep(step, words, trained, constant, tuple(chosen_blocks), passes)
+
+
+def _passes(forward: Graph, origin: Mapping[str, int], scheduled: Iterable[Operator]) -> tuple[tuple[str, int], ...]:
+    """The pass of every operator, see `TrainingStep`; `origin`: of operators of the backward pass."""
     part_of = {op.name: ("F", i) for i, op in enumerate(forward.operators)}
     part_of |= {name: ("B", i) for name, i in origin.items()}
-    passes = tuple(part_of.get(op.name, ("U", -1)) for op in scheduled)
-    return TrainingStep(step, words, trained, constant, tuple(chosen_blocks), passes)
+    return tuple(part_of.get(op.name, ("U", -1)) for op in scheduled)
+
+
+@contextmanager
+def _named(graph: str, option: str) -> Iterator[None]:
+    """Within, what an option cannot mean is said of the option."""
+    try:
+        yield
+    except ValueError as error:
+        raise GraphError(f"graph {graph!r}", f"{option}: {error}") from None
+
+
+def _needed_for(scalar: str, whole: Graph) -> Graph:
+    """The operators that a loss needs."""
+    forward = replace(whole, operators=tuple(needed_operators(whole.operators, [scalar])), specified=())
+    live = {op.output.tensor for op in forward.operators}
+    forward = replace(forward, tensors=tuple(t for t in whole.tensors if t.role is not Role.VALUE or t.name in live))
+    return with_kept_carries(forward).check()
+
+
+Pairs = tuple[tuple[str, str], ...]
+"""(parameter, its gradient), or (stored tensor, its next value)."""
+
+
+def _trained(backward: Backward, forward: Graph, name: str) -> Pairs:
+    """The parameters that have a gradient.  Raises `GraphError` if there are none."""
+    trained = tuple(
+        (t.name, backward.gradient[t.name])
+        for t in forward.tensors
+        if t.role is Role.PARAMETER and t.name in backward.gradient
+    )
+    if not trained:
+        raise GraphError(
+            f"graph {name!r}",
+            "has no floating-point parameter that the loss depends on: nothing to train; leave out --train to "
+            "plan it as it is",
+        )
+    return trained
+
+
+def _used_gradients(
+    backward: Backward, trained: Pairs, scaled: precisions.Precision | None, numbers: Settings
+) -> tuple[Pairs, str, Pairs]:
+    """(gradients that the optimizer takes, what says that all are finite, the next loss scale); `scaled`: the
+    precision, where gradients have a loss scale in them.
+    """
+    used, finite, known = trained, "", ""
+    state: Pairs = ()
+    if scaled is not None:
+        used = tuple(divide_scale(backward, trained))
+        known = total_of_squares(backward, used)
+        finite = all_finite(backward, known)
+    if numbers.clip is not None:
+        used = tuple(clip_gradients(backward, used, numbers.clip, known))
+    if scaled is not None:
+        state = next_scale(backward, finite, scaled)
+    return used, finite, state
 
 
 def needed_operators(operators: Iterable[Operator], results: Iterable[str]) -> list[Operator]:

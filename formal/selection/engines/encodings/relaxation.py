@@ -117,8 +117,6 @@ class Relaxation:
         return Dual(tuple(zeros[r] for r, _ in shapes), tuple(zeros[c] for _, c in shapes), self.base.denominator)
 
     def _load(self) -> None:
-        import highspy
-
         problem = self.problem
         row_of: list[Ints] = []
         column_of: list[Ints] = []
@@ -168,15 +166,21 @@ class Relaxation:
         bounds = np.concatenate(
             (np.ones(len(problem.vertices)), np.zeros(self.first_row - len(problem.vertices)), right)
         )
+        self._pass_model(rows_[order], columns_[order], np.concatenate([*value_of, []])[order], bounds)
+
+    def _pass_model(self, rows: Ints, columns: Ints, values: Floats, right: Floats) -> None:
+        """Entries in the order of their columns, and what every row equals."""
+        import highspy
+
         lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = column, row
-        lp.col_cost_ = np.zeros(column)
-        lp.col_lower_, lp.col_upper_ = np.zeros(column), np.full(column, UNBOUNDED)
-        lp.row_lower_ = lp.row_upper_ = bounds
+        lp.num_col_, lp.num_row_ = self.columns, right.size
+        lp.col_cost_ = np.zeros(self.columns)
+        lp.col_lower_, lp.col_upper_ = np.zeros(self.columns), np.full(self.columns, UNBOUNDED)
+        lp.row_lower_ = lp.row_upper_ = right
         lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-        lp.a_matrix_.start_ = np.searchsorted(columns_[order], np.arange(column + 1)).astype(np.int32)
-        lp.a_matrix_.index_ = rows_[order].astype(np.int32)
-        lp.a_matrix_.value_ = np.concatenate([*value_of, []])[order]
+        lp.a_matrix_.start_ = np.searchsorted(columns, np.arange(self.columns + 1)).astype(np.int32)
+        lp.a_matrix_.index_ = rows.astype(np.int32)
+        lp.a_matrix_.value_ = values
         self._highs.passModel(lp)
 
     def solve(self, domains: Domains, dual: Dual, clock: Clock, cap: int | None = None) -> Found:
