@@ -179,6 +179,7 @@ COLLECTIVES: Final[Mapping[str, Handler]] = {
     "stablehlo.all_gather": all_gather,
     "stablehlo.reduce_scatter": reduce_scatter,
     "stablehlo.all_to_all": all_to_all,
+    "mhlo.all_to_all": all_to_all,
     "stablehlo.collective_permute": collective_permute,
     "stablehlo.partition_id": partition_id,
     "stablehlo.replica_id": replica_id,
