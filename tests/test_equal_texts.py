@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from shardproof.models.equality.captured import Unreadable
+from shardproof.models.sources.partitioned.devices import as_replicas
 from shardproof.models.sources.partitioned.hlo import Tiles, lines_of, tiles_of
 from shardproof.models.sources.partitioned.texts import ranks_said
 
@@ -126,6 +127,7 @@ edited("half.hlo", r"replica_groups=\\{{\\{{0,1,2,3\\}}\\}}", "replica_groups={{
 edited("dots.hlo", r"constant\\(0.0447[0-9]*\\)", "constant({{...}})")
 edited("uneven.hlo", r"devices=\\[1,4\\]<=\\[4\\]", "devices=[1,2,2]<=[4] last_tile_dim_replicate")
 edited("strange.hlo", r"devices=\\[1,4\\]<=\\[4\\]", "manual")
+edited("replicas.hlo", r", use_global_device_ids=true", "")
 edited("start.hlo", r"all-reduce\\(", "all-reduce-start(")
 lost = re.sub(r"(?m)^.*ROOT (%\\S+) = (\\S+) all-reduce\\((%\\S+)\\),.*$", r"  ROOT \\1 = \\2 copy(\\3)", behind)
 assert lost != behind
@@ -155,6 +157,8 @@ DIFFERENT = {
 REFUSED = {
     "no layout": ("one.mlir bare.hlo", '{"inputs": {"input 1": {"shard": DIM}}}'),
     "another layout": ("one.mlir jit.mlir --layouts other.json", "lies otherwise by the text's own sharding"),
+    "a layout against the text": ("one.mlir many.after.hlo --layouts other.json", "by the text's own sharding"),
+    "groups of replicas": ("one.mlir replicas.hlo", "without use_global_device_ids"),
     "a shape that no sharding gives": ("one.mlir uneven.hlo", "as it is said to lie it has (8, 8)"),
     "a strange sharding": ("one.mlir strange.hlo", "a sharding that is not known here"),
     "constants": ("one.mlir dots.hlo", "print_large_constants"),
@@ -299,6 +303,17 @@ def test_how_many_devices_a_text_is_for(text: str, many: int | None) -> None:
     assert ranks_said(text) == many
 
 
+def test_groups_keep_the_order_of_a_mesh_that_a_module_does_not_say() -> None:
+    axes = '#stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "a">]>'
+    text = (
+        "<{channel_handle = #stablehlo.channel_handle<handle = 7, type = 0>, replica_groups = GROUPS,"
+        " use_global_device_ids}>"
+    )
+    said = as_replicas(text.replace("GROUPS", axes), {7: ((0, 1), (2, 3))})
+    assert said == "<{replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>}>"
+    assert as_replicas(text.replace("GROUPS", axes), {8: ((0, 1), (2, 3))}) == f"<{{replica_groups = {axes}}}>"
+
+
 def test_lines_of_older_texts() -> None:
     text = '  %a.1 = f32[] add(%x, %y), metadata={op_name="jit(f)/add" source_file="/u/step.py" source_line=7}'
     assert lines_of("f.hlo", text).places == {"a.1": "step.py:7"}
@@ -315,3 +330,48 @@ def test_parts_of_a_sharding_cover_the_whole_once() -> None:
         for rank in range(many):
             seen[tiles.part(seen.shape, rank)] += 1
         assert (seen == 1).all()
+
+
+# ------------------------------------------------------------------ programs that torch.export saved for each rank
+
+EXPORTED = """
+import torch, torch.distributed as dist
+import torch.distributed._functional_collectives as fc
+from torch.testing._internal.distributed.fake_pg import FakeStore
+import json, shardproof
+
+torch.manual_seed(0)
+W1, W2, X = torch.randn(8, 16), torch.randn(16, 8), torch.randn(4, 8)
+
+class Half(torch.nn.Module):
+    def __init__(self, w1, w2, reduces):
+        super().__init__()
+        self.w1, self.w2, self.reduces = torch.nn.Parameter(w1), torch.nn.Parameter(w2), reduces
+    def forward(self, x):
+        y = (x @ self.w1).tanh() @ self.w2
+        return fc.all_reduce(y, "sum", dist.group.WORLD) if self.reduces else y
+
+for rank in range(2):
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=2)
+    mine = slice(rank * 8, rank * 8 + 8)
+    for name, reduces in (("right", True), ("lost", False)):
+        program = torch.export.export(Half(W1[:, mine].clone(), W2[mine].clone(), reduces), (X,))
+        torch.export.save(program, f"{name}{rank}.pt2")
+    dist.destroy_process_group()
+
+def one():
+    return Half(W1, W2, False), (X,)
+
+def saved(name):
+    def many(rank, ranks):
+        return torch.export.load(f"{name}{rank}.pt2").module(), (X,)
+    return many
+
+print(json.dumps([shardproof.equal(one, saved(name), ranks=2).answer for name in ("right", "lost")]))
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(not find_spec("torch"), reason="PyTorch is not installed")
+def test_programs_that_were_exported_for_each_rank(tmp_path: Path) -> None:
+    assert json.loads(_process(["-c", EXPORTED], tmp_path).splitlines()[-1]) == ["equal", "different"]

@@ -25,6 +25,7 @@ from ...proofs.equality.captured import decode_captured
 from ...proofs.equality.file import write_equality
 from ...proofs.publishing.publisher import Published
 from .alike import AlikeQuestion, alike_question, corner_ranks
+from .flat import with_flat_inputs
 from .givens import ProgramWithSources, Unmatched
 from .layouts import Layouts, all_reduce_outputs
 from .numbers import Numbers, run_ranks
@@ -256,7 +257,7 @@ def _question(
         reduced = all_reduce_outputs(held.program, partial, len(many))
         programs.append(ProgramWithSources(reduced, held.arrays, held.inputs, held.outputs))
     try:
-        return Question(one, programs, said, races, stuck)
+        return Question(with_flat_inputs(one, programs, said.inputs), programs, said, races, stuck)
     except Unmatched as error:
         raise InputError(str(error)) from error
 

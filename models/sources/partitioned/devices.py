@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from math import prod
@@ -182,16 +182,29 @@ def _tiles(said: Any) -> Tiles:
     return Tiles(blocks, tuple(devices), extra)
 
 
-def as_replicas(text: str) -> str:
+def as_replicas(text: str, ordered: Mapping[int, tuple[tuple[int, ...], ...]]) -> str:
     """A module of one device's own program as one of a replica: groups of devices are groups of replicas then, with the
-    same numbers.  XLA's partitioner, which does not read its own results, has nothing to do.
+    same numbers; `ordered`: groups whose order the module does not say, by channel.  XLA's partitioner, which does not
+    read its own results, has nothing to do.
     """
+
+    def in_order(found: re.Match[str]) -> str:
+        groups = ordered.get(int(found[1]))
+        if groups is None:
+            return found[0]
+        return f"replica_groups = dense<{[list(g) for g in groups]}> : tensor<{len(groups)}x{len(groups[0])}xi64>"
+
+    text = _MESH_GROUPS.sub(in_order, text)
     text = re.sub(r"channel_handle = #(?:stablehlo|mhlo)\.channel_handle<[^>]*>,? ?", "", text)
     text = re.sub(r",? ?use_global_device_ids", "", text).replace("stablehlo.partition_id", "stablehlo.replica_id")
     text = re.sub(r"mhlo\.sharding = \"[^\"]*\"", "", text)
     return _BITCAST.sub(_moved, text)
 
 
+_MESH_GROUPS: Final = re.compile(
+    r"channel_handle = #stablehlo\.channel_handle<handle = (\d+), type = \d+>,"
+    r" replica_groups = #stablehlo\.replica_group_mesh_axes<mesh = @[\w.$-]+, axes = \[[^\]]*\]>"
+)
 _BITCAST: Final = re.compile(
     r"(%[\w#:]+) = mhlo\.bitcast (%[\w#]+)"
     r'(?: \{((?:[^}"]|"[^"]*")*)\})?'

@@ -220,8 +220,10 @@ class _Read:
             for t, whole in zip(there, self.wholes, strict=True)
         ]
         made = compiled.run(pieces)
-        for name, stated_ in self.cuts.items():
-            self._agrees(name, stated_, there)
+        for name, said in self.cuts.items():
+            k = list(self.names[0]).index(name)
+            for rank, one in enumerate(said):
+                self._agrees(name, one, self.wholes[k].shape, there[k], rank)
         for rank in range(self.ranks):
             machine = self._machine(module, rank, ordered, local, lines)
             arguments = []
@@ -249,13 +251,10 @@ class _Read:
 
             yield rank_program(machine, arguments, self.names[1], result)
 
-    def _agrees(self, name: str, said: Sequence[Stated], there: Sequence[Tiles]) -> None:
+    def _agrees(self, name: str, said: Stated, shape: Sequence[int], tiles: Tiles, rank: int) -> None:
         """Raises `Unreadable` where a layout that is said is not the text's own."""
-        k = list(self.names[0]).index(name)
-        for rank, one in enumerate(said):
-            own = place_in(self.wholes[k].shape, there[k].part(self.wholes[k].shape, rank))
-            if own.runs != one.runs:
-                raise Unreadable(f"--layouts: {name!r} lies otherwise by the text's own sharding; leave it out")
+        if place_in(shape, tiles.part(shape, rank)).runs != said.runs:
+            raise Unreadable(f"--layouts: {name!r} lies otherwise by the text's own sharding; leave it out")
 
     # ------------------------------------------------------------------ after it
 
@@ -266,7 +265,9 @@ class _Read:
         for k, (name, whole, tiles) in enumerate(zip(self.names[0], self.wholes, text.tiles("arg_attrs"), strict=True)):
             columns.append([self._part(k, name, whole, tiles, rank) for rank in range(self.ranks)])
         outputs = text.tiles("res_attrs")
-        made = Compiled(as_replicas(str(text.module)), self.ranks).run([[a for _, a in column] for column in columns])
+        made = Compiled(as_replicas(str(text.module), text.ordered), self.ranks).run(
+            [[a for _, a in column] for column in columns]
+        )
         for rank in range(self.ranks):
             machine = self._machine(text.module, rank, text.ordered, self.ranks > 1, text.lines)
             arguments = [
@@ -289,6 +290,8 @@ class _Read:
         shape = self.text.arguments[k][0]
         if name in self.cuts:
             lies = self.cuts[name][rank]
+            if tiles is not None:
+                self._agrees(name, lies, whole.shape, tiles, rank)
         elif tiles is not None and tiles.cuts:
             lies = place_in(whole.shape, tiles.part(whole.shape, rank))
         elif shape == whole.shape:
