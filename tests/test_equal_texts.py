@@ -47,7 +47,8 @@ def _judged(rows: list[list[Any]]) -> None:
         found = json.loads(said)
         assert found["verdict"] == ("equal" if same else "different"), (name, form)
         if not same:
-            assert found["numbers"][0] != found["numbers"][1] and found["line"], (name, form, found)
+            assert found["numbers"][0] != found["numbers"][1], (name, form, found)
+            assert found["line"] or form == "after.hlo", (name, form, found)  # fused: some steps have no line
 
 
 # ------------------------------------------------------------------ pairs of texts
