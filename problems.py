@@ -325,7 +325,7 @@ def _word(value: str, words: Sequence[str], name: str) -> str:
 
 
 def equal(
-    single: Callable[[], object],
+    single: Callable[[], object] | Path | str,
     distributed: Callable[[int, int], object] | Path | str | None = None,
     *,
     ranks: int | Sequence[int] | None = None,
@@ -335,17 +335,17 @@ def equal(
     plan: Path | str | None = None,
     excess: int = 0,
 ) -> Equality:
-    """Whether what ranks compute is what one device computes: PyTorch or JAX programs, run once on small inputs without
-    a cluster.
+    """Whether what ranks compute is what one device computes: PyTorch or JAX programs, run once without a cluster.
 
     `single()` and `distributed(rank, ranks)` return what is called and its inputs; `ranks`: 1 to 512.  `distributed`
     may be the path of a plan (.spz) or of the file that `export` made of it for DTensor: `single()` then returns
     (module, example inputs), and `ranks` are the plan's.  Of JAX `distributed(ranks)` returns one program for all
-    (docs/howto/equal.md).  `grad`: gradients too, of all inputs and parameters that require one.  `layouts`: a JSON
-    file or its object (`shardproof equal --help`).  `ranks` may be sizes of a mesh, (64, 8): those at its corners run,
-    and no others (assumption `alike-ranks`).  `plan`: the proof is tied to this plan in one file, which says
-    optimal, equal, and that no rank receives more bytes than are priced and `excess`; `distributed` is then the file
-    that was exported of it, or left out.  Raises `InputError` for what cannot be read, naming operator and line.
+    (docs/howto/equal.md).  Either may be the path of a text, StableHLO (.mlir) or HLO (.hlo, .txt).  `grad`: gradients
+    too, of all inputs and parameters that require one.  `layouts`: a JSON file or its object (`shardproof equal
+    --help`).  `ranks` may be sizes of a mesh, (64, 8): those at its corners run, and no others (assumption
+    `alike-ranks`).  `plan`: the proof is tied to this plan in one file, which says optimal, equal, and that no rank
+    receives more bytes than are priced and `excess`; `distributed` is then its exported file, or left out.  Raises
+    `InputError` for what cannot be read, naming operator and line.
 
         w = torch.randn(4, 8)
 

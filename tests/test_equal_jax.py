@@ -21,7 +21,7 @@ pytestmark = [
 EVERY = """
 import contextlib, io, json, os, sys
 sys.path.insert(0, {here!r})
-import jax_pairs as pairs
+import {module} as pairs
 from shardproof.__main__ import run
 
 def told(*words):
@@ -31,18 +31,22 @@ def told(*words):
     return [code, out.getvalue(), err.getvalue()]
 
 rows = []
-for single, right, wrong, ranks in pairs.FAMILIES:
+for single, right, wrong, ranks in pairs.{families}:
     for name in (*right, *wrong):
         words = [f"{{pairs.__file__}}:{{single}}", f"{{pairs.__file__}}:{{name}}", "--ranks", str(ranks)]
-        file = f"{folder}/{{name}}.spz"
+        file = f"{folder}/{{name}}_{{ranks}}.spz"
         rows.append([name, name in right, told("equal", *words, "--json", "-o", file)])
         if name in right:
             rows[-1].append(told("check", file)[0])
-for name, words in pairs.REFUSED:
+for name, words in getattr(pairs, "REFUSED", ()):
     call = ["equal", f"{{pairs.__file__}}:perceptron", f"{{pairs.__file__}}:{{name}}", "--ranks", "4"]
     rows.append([name, words, told(*call)])
 print(json.dumps(rows))
 """
+
+
+def _every(folder: Path, module: str = "jax_pairs", families: str = "FAMILIES") -> str:
+    return EVERY.format(here=str(HERE), folder=str(folder), module=module, families=families)
 
 
 def _in_a_process(text: str, ranks: int = 4) -> Any:
@@ -63,7 +67,7 @@ def _in_a_process(text: str, ranks: int = 4) -> Any:
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("jax")
-    return {row[0]: row[1:] for row in _in_a_process(EVERY.format(here=str(HERE), folder=str(folder)))}
+    return {row[0]: row[1:] for row in _in_a_process(_every(folder))}
 
 
 def test_right_ones_are_equal_and_their_proofs_are_checked(told: dict[str, Any]) -> None:
@@ -160,3 +164,24 @@ except InputError as error:
     print(json.dumps(str(error)))
 """
     assert "jax.value_and_grad" in _in_a_process(text)
+
+
+def _judged(rows: list[list[Any]]) -> None:
+    for name, right, (code, out, err), *checked in rows:
+        assert (code, checked) == ((0, [0]) if right else (10, [])), (name, out, err)
+        assert json.loads(out)["verdict"] == ("equal" if right else "different"), name
+
+
+def test_steps_of_training_by_shard_map(tmp_path: Path) -> None:
+    """Data parallelism with Adam, and parameters in shards that are gathered, with gradients that are scattered."""
+    rows = _in_a_process(_every(tmp_path, "jax_training"))
+    assert [row[1] for row in rows] == [True, False, True, False, False, False]
+    _judged(rows)
+
+
+@pytest.mark.slow
+def test_steps_of_a_transformer_by_shard_map(tmp_path: Path) -> None:
+    """With one sample a rank, whose words are rows of a table, and on a mesh of data and tensor parallelism."""
+    rows = _in_a_process(_every(tmp_path, "jax_training", "DEAR"))
+    assert [row[1] for row in rows] == [True, True, True, False, True]
+    _judged(rows)

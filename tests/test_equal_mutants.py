@@ -92,9 +92,11 @@ def _bytes(known: Known, shape: tuple[int, ...]) -> np.ndarray:
     return np.random.default_rng(crc32(known.content.encode())).normal(size=shape)
 
 
-def mutant(pair: Pair, rng: random.Random) -> Pair | None:
+KINDS = ("dropped", "op", "scaled", "slice", "number", "operand", "part", "function", "ranks", "swapped", "packed")
+
+
+def mutant(pair: Pair, rng: random.Random, kinds: Sequence[str] = KINDS) -> Pair | None:
     """A pair with one step, one part, or one group of one rank changed, or of all ranks alike."""
-    kinds = ["dropped", "op", "scaled", "slice", "number", "operand", "part", "function", "ranks", "swapped", "packed"]
     kind = rng.choice(kinds)
     if kind == "part":
         rank = rng.randrange(len(pair.ranks))

@@ -40,6 +40,7 @@ FEW = (
     ("families", "single_ring", "right_ring", 3, False, {}),
     ("families_more", "single_clip", "right_clip", 2, False, {}),
     ("families_more", "single_z1", "right_z1", 2, False, {}),
+    ("families_more", "single_z3", "right_z3", 2, False, {}),
 )
 MORE = (
     ("gpt", "single", "right", 3, True, {"heads": 9}),
@@ -57,6 +58,7 @@ MORE = (
     ("families", "single_moeg", "right_moeg", 4, False, {}),
     ("families_more", "single_clip", "right_clip", 4, False, {}),
     ("families_more", "single_z1", "right_z1", 4, False, {}),
+    ("families_more", "single_z3", "right_z3", 4, False, {}),
     ("families_more", "single_pp", "right_pp", 4, False, {}),
     ("families_more", "single_uly", "right_uly", 4, False, {}),
     ("families_more", "single_conv", "right_conv", 2, False, {}),
@@ -84,6 +86,7 @@ WRONG = (
     ("families", "single_acc", "wrong_acc", 2, False, "output."),
     ("families", "single_moeg", "wrong_moeg", 2, False, "output.wg"),
     ("families_more", "single_clip", "wrong_clip", 2, False, "output.a"),
+    ("families_more", "single_z3", "wrong_z3", 2, False, "output."),
 )
 MORE_WRONG = (
     *(

@@ -91,6 +91,41 @@ def test_only_what_is_always_true_lets_ids_through(operator: str, number: int) -
     assert verdict(replace(found, single=replace(found.single, steps=steps))) is Verdict.UNDECIDED
 
 
+def _otherwise(operator: str, number: int) -> Pair:
+    """The one device takes ids where a comparison of them is not true."""
+    found = pair(guarded=True)
+    steps = tuple(
+        replace(s, operator=operator, words=(("number", number),))
+        if s.operator == "ne"
+        else replace(s, reads=(3, 4, 2))
+        if s.operator == "where"
+        else s
+        for s in found.single.steps
+    )
+    return replace(found, single=replace(found.single, steps=steps))
+
+
+@pytest.mark.parametrize(("operator", "number"), [("lt", 0), ("lt", -3), ("le", -1), ("eq", -100)])
+def test_what_is_never_true_lets_ids_through(operator: str, number: int) -> None:
+    """As JAX writes positions: where(ids < 0, ids + n, ids)."""
+    assert index_bounds(_otherwise(operator, number), lambda n: None) == {"ids": 5}
+    assert verdict(_otherwise(operator, number)) is Verdict.PROVED
+
+
+@pytest.mark.parametrize(("operator", "number"), [("lt", 1), ("le", 0), ("eq", 0), ("ne", -100), ("ge", 0), ("gt", -1)])
+def test_what_may_be_true_lets_no_ids_through(operator: str, number: int) -> None:
+    assert index_bounds(_otherwise(operator, number), lambda n: None) == {}
+    assert verdict(_otherwise(operator, number)) is Verdict.UNDECIDED
+
+
+def test_a_comparison_the_other_way_round_lets_no_ids_through() -> None:
+    found = _otherwise("lt", 0)
+    steps = tuple(
+        replace(s, words=(*s.words, ("reverse", True))) if s.operator == "lt" else s for s in found.single.steps
+    )
+    assert verdict(replace(found, single=replace(found.single, steps=steps))) is Verdict.UNDECIDED
+
+
 def _gathers(wrap: bool | None, wraps: bool | None, floors: tuple[str, ...]) -> Pair:
     def program(word: bool | None) -> RankProgram:
         words: dict[str, Word] = {"dim": 0} if word is None else {"dim": 0, "wrap": word}

@@ -53,6 +53,8 @@ EXCEPTIONS = {  # files that read a foreign format with the library of that form
     "models/sources/jax/importer.py": frozenset({"jax"}),
     "models/sources/jax/original.py": frozenset({"jax"}),
     "models/sources/partitioned/capture.py": frozenset({"jax"}),
+    "models/sources/partitioned/devices.py": frozenset({"jax"}),
+    "models/sources/partitioned/hlo.py": frozenset({"jax"}),
     **{
         f"models/sources/torch/{f}.py": frozenset({"torch"})
         for f in (

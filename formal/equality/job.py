@@ -25,6 +25,7 @@ from ...proofs.publishing.publisher import Opened, Published, Publisher
 from .layouts import Layouts, layouts_of, read_layouts
 from .question import Question
 from .request import MOST_RANKS, ask, ask_alike, ask_planned, exported_file, module_of, prove
+from .texts import ask_texts, is_text
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class Given:
 
 
 def ask_any(
-    single: Callable[[], object],
+    single: Callable[[], object] | Path | str,
     distributed: Callable[[int, int], object] | Path | str | None,
     given: Given,
     publisher: Publisher,
@@ -135,9 +136,11 @@ def ask_any(
     """The question of whatever Python gave, and what ties it to a plan.  Raises `InputError`."""
     ranks, grad, layouts, alike = given.ranks, given.grad, given.layouts, given.alike
     if given.plan is not None:
-        if grad or layouts is not None or alike or callable(distributed) or not 0 <= given.excess <= MOST_EXCESS:
+        more = grad or layouts is not None or alike or not 0 <= given.excess <= MOST_EXCESS
+        if not callable(single) or callable(distributed) or more:
             raise InputError(
-                "plan=.. goes with a file that was exported of it, without grad, layouts and alike; excess >= 0"
+                "plan=.. goes with a function and a file that was exported of it, without grad, layouts and alike;"
+                " excess >= 0"
             )
         job = None if distributed is None else Path(distributed)
         return ask_tied(single, Path(given.plan), job, ranks, given.excess, publisher)
@@ -149,6 +152,12 @@ def ask_any(
         raise InputError("ranks of a mesh are alike where values tell where tensors lie: leave layouts out")
     if any(type(n) is not int or n < 1 for n in alike):
         raise InputError(f"ranks={alike!r}: write sizes of a mesh, such as (64, 8)")
+    if distributed is not None and (is_text(single) or is_text(distributed)):
+        if alike:
+            raise InputError("a text is of all ranks: write ranks as one number, or leave it out")
+        return ask_texts(single, distributed, ranks, grad, said), None
+    if isinstance(single, Path | str):
+        raise InputError(f"single={single!r}: a function, or the path of a text (.mlir, .hlo, .txt)")
     if alike and callable(distributed):
         return ask_alike(single, distributed, alike, grad), None
     if isinstance(distributed, Path | str) and (ranks is None or 1 <= ranks <= MOST_RANKS):

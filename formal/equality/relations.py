@@ -265,5 +265,6 @@ def _places(shape: Sequence[int], whole: Sequence[int], places: Places) -> list[
         )
         every = range(places.rank, m, places.ranks)
         rows += [runs_of(every)] if 1 < n == len(every) else []
-        choices.append(list(dict.fromkeys([*rows, *(((0, first, n),) for first in firsts)])))
+        blocks = [((0, first, n),) for first in firsts]  # first: masks of every other row have the same numbers
+        choices.append(list(dict.fromkeys([*blocks, *rows])))
     return [place for place, _ in zip(product(*choices), range(MOST_PLACES), strict=False)]

@@ -25,6 +25,7 @@ from ...proofs.equality.captured import decode_captured
 from ...proofs.equality.file import write_equality
 from ...proofs.publishing.publisher import Published
 from .alike import AlikeQuestion, alike_question, corner_ranks
+from .flat import with_flat_inputs
 from .givens import ProgramWithSources, Unmatched
 from .layouts import Layouts, all_reduce_outputs
 from .numbers import Numbers, run_ranks
@@ -132,11 +133,25 @@ def ask_alike(
         corners = _captured(distributed, many, gradients, corner_ranks(sizes))
     except Unreadable as error:
         raise InputError(str(error)) from error
-    _compare_with_run(one, corners)
+    compare_with_run(one, corners)
     try:
         return alike_question(one, corners, sizes)
     except Unmatched as error:
         raise InputError(str(error)) from error
+
+
+def capture_one_device(make: Callable[..., object]) -> Captured:
+    """A program of one device.  Raises `InputError`."""
+    try:
+        return _captured(make, None, False)[0]
+    except Unreadable as error:
+        raise InputError(str(error)) from error
+
+
+def ask_question(single: ProgramWithSources, many: Sequence[Captured], said: Layouts) -> Question:
+    """The question of programs that were compared with their runs.  Raises `InputError`."""
+    ranks = [ProgramWithSources(c.program, c.arrays, c.inputs, c.outputs) for c in many]
+    return _question(single, ranks, said)
 
 
 def _captured(
@@ -167,6 +182,7 @@ def offer_devices(ranks: int | None) -> None:
         devices = f"--xla_force_host_platform_device_count={ranks}"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {devices}".strip()
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's warnings about partitioners are no news
 
 
 def capture_programs(make: Callable[..., object], ranks: int | None, gradients: bool) -> list[Captured]:
@@ -184,7 +200,7 @@ def capture_programs(make: Callable[..., object], ranks: int | None, gradients: 
     if (stuck := stuck_messages([held.events for held in found])) is not None:
         raise InputError(f"{stuck}: `equal` on the programs says more")
     one = found[0] if ranks is None else None
-    _compare_with_run(one, [] if ranks is None else found)
+    compare_with_run(one, [] if ranks is None else found)
     return found
 
 
@@ -218,7 +234,7 @@ def question_of(one: Captured, many: Sequence[Captured], said: Layouts) -> Quest
     """The question of programs that were written down.  Raises `InputError` where one was written down otherwise than
     it ran, and for tensors of which nothing says where they lie.
     """
-    _compare_with_run(one, many)
+    compare_with_run(one, many)
     single, *ranks = (ProgramWithSources(c.program, c.arrays, c.inputs, c.outputs) for c in (one, *many))
     races = [(rank, c.race) for rank, c in enumerate(many) if c.race is not None]
     return _question(single, ranks, said, races, stuck_messages([c.events for c in many]))
@@ -241,12 +257,12 @@ def _question(
         reduced = all_reduce_outputs(held.program, partial, len(many))
         programs.append(ProgramWithSources(reduced, held.arrays, held.inputs, held.outputs))
     try:
-        return Question(one, programs, said, races, stuck)
+        return Question(with_flat_inputs(one, programs, said.inputs), programs, said, races, stuck)
     except Unmatched as error:
         raise InputError(str(error)) from error
 
 
-def _compare_with_run(one: Captured | None, many: Sequence[Captured]) -> None:
+def compare_with_run(one: Captured | None, many: Sequence[Captured]) -> None:
     """`InputError` where a program was written down otherwise than it ran."""
     for who, held, received in _received(one, many):
         try:

@@ -44,6 +44,7 @@ from ..equality.request import (
     rounding_words,
     words_of,
 )
+from ..equality.texts import ask_texts, is_text, text_ranks
 from .capture import program_at
 from .combinations import EQUAL
 from .reduction_options import sizes
@@ -108,7 +109,8 @@ def equal_command(publisher: Publisher, given: EqualOptions) -> int:
     computes on one device.  Both return what is called and its inputs.  PyTorch or JAX; of JAX DISTRIBUTED is called
     with ranks, once: `shard_map` or `jit` with shardings.  DISTRIBUTED may be a plan (.spz), or the file
     that `export --to dtensor` made of it: SINGLE then returns the module that was planned, and example inputs.
-    Both may be files that `capture` wrote (.spz), whose programs are read and not run.
+    Both may be files that `capture` wrote (.spz), whose programs are read and not run.  Each may be a text: StableHLO
+    (.mlir) or HLO (.hlo, .txt), DISTRIBUTED of all ranks, before or after XLA's partitioner.
     """
     offer_devices(given.ranks)
     with Watch("running both programs"):
@@ -154,6 +156,12 @@ def _question(publisher: Publisher, given: EqualOptions) -> tuple[Question, Tie 
         return ask_tied(program_at(single), given.plan_file, job, ranks, given.excess or 0, publisher)
     if distributed is None:
         raise click.UsageError("Missing argument 'DISTRIBUTED'.")
+    if is_text(single) or is_text(distributed):
+        if given.mesh:
+            raise InputError("--alike: the text is of all ranks; leave --alike out")
+        ranks = text_ranks(distributed, ranks)
+        one, many = (s if is_text(s) or s.endswith((".spz", ".py")) else program_at(s) for s in (single, distributed))
+        return ask_texts(one, many, ranks, given.grad, said, given.seed), None
     if given.mesh and single.endswith(".spz"):
         raise InputError("--alike: programs of all ranks are in the file; leave --alike out")
     if single.endswith(".spz"):

@@ -1,25 +1,28 @@
 """How the checker of equality judges mutants of right pairs: none may be proved where numbers differ.
 
-    python tests/benchmarks/equal_mutants.py [--count 20000] [--seconds 1500] [--seed 0] [--large] [--page]
+    python tests/benchmarks/equal_mutants.py [--count 20000] [--seconds 1500] [--seed 0] [--large] [--state FILE] [--page]
 
-Pairs: small ones that are kept in `tests/data/equality`, and jobs of `tests/equal_strangers` (transformers with tensor and sequence parallelism, their gradients, attention in
-a ring, experts, ZeRO, a pipeline, convolutions) on 2 to 4 pretended ranks.  Mutants: those of
-`tests/test_equal_mutants.py` (a collective that is dropped or reduces otherwise, a slice, an operand, a number, a part,
-swapped ranks), and a tensor scaled by the number of ranks, a gradient that is missing or not reduced, another group.
-Numbers are looked at on two sets of inputs.  A mutant that takes the checker more than twice the work of the right
-pair is undecided.  Lemmas that were seen, of the right pair and of mutants before, are not proved again: a lemma is about
-no pair (`verify/equality/lemmas.py`).
+Pairs: small ones that are kept in `tests/data/equality`, and jobs of `tests/equal_strangers` (transformers with tensor
+and sequence parallelism, their gradients, attention in a ring, experts, ZeRO, a pipeline, convolutions) on 2 to 4
+pretended ranks.  Mutants: those of `tests/test_equal_mutants.py`, and a tensor scaled by the number of ranks, a gradient
+that is missing or not reduced, another group; a third of them changed twice, no two alike.  Numbers are looked at on two
+sets of inputs.  A mutant that takes the checker more than twice the work of the right pair is undecided.  Lemmas that
+were seen, of the right pair and of mutants before, are not proved again: a lemma is about no pair
+(`verify/equality/lemmas.py`).  Mutant k is the same in every run of one seed but for those left out as alike, so a run
+goes on where `--state` says that another ended.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 HERE = Path(__file__).resolve()
@@ -55,25 +58,45 @@ JOBS = (
     ("heads by all-to-all", families_more.single_uly, families_more.right_uly, 4, False),
 )
 LARGE = 3
+"""The first pairs, of which a mutant takes seconds: with `--large`, each once in `RARELY` rounds."""
+RARELY = 8
 MORE_WORK = 2
 """How much more work the checker may do on a mutant than on the right pair, before it is undecided."""
+TRIES = 60
+"""Draws of one kind, before another kind is drawn: many steps are no collective, and few pairs have all kinds."""
+ROWS = {
+    "collective dropped": ("dropped",),
+    "reduction wrong": ("op",),
+    "slice wrong": ("slice", "packed"),
+    "ranks swapped": ("swapped", "ranks"),
+    "scaled by the degree": ("degree",),
+    "gradient missing": ("gradient",),
+    "group wrong": ("group",),
+    "part of another rank": ("part",),
+    "operator, operand or number": ("function", "operand", "number", "scaled"),
+}
+"""Rows of the table, as the issue names them, and kinds of mutants."""
+FURTHER = ("degree", "gradient", "group")
 
 
-def more(pair: Pair, rng: random.Random) -> tuple[str, Pair | None]:
-    """A mutant of one of the further kinds."""
-    kind = rng.choice(["degree", "gradient", "group"])
+def drawn(pair: Pair, kinds: Sequence[str], rng: random.Random) -> Pair | None:
+    """A mutant of one of these kinds; None where the draw has none."""
+    return _further(pair, rng.choice(kinds), rng) if kinds[0] in FURTHER else mutant(pair, rng, kinds)
+
+
+def _further(pair: Pair, kind: str, rng: random.Random) -> Pair | None:
     first, everywhere = rng.randrange(len(pair.ranks)), rng.random() < 0.5
     seed, programs = rng.random(), list(pair.ranks)
     for rank, program in enumerate(pair.ranks):
         if rank == first or everywhere:
-            changed = _changed(program, kind, random.Random(seed), len(pair.ranks))
+            changed = _changed(program, kind, random.Random(seed), rank, len(pair.ranks))
             if changed is None:
-                return kind, None
+                return None
             programs[rank] = changed
-    return kind, replace(pair, ranks=tuple(programs))
+    return replace(pair, ranks=tuple(programs))
 
 
-def _changed(program: RankProgram, kind: str, rng: random.Random, ranks: int) -> RankProgram | None:
+def _changed(program: RankProgram, kind: str, rng: random.Random, rank: int, ranks: int) -> RankProgram | None:
     steps, outputs = list(program.steps), list(program.outputs)
     match kind:
         case "degree":
@@ -98,16 +121,36 @@ def _changed(program: RankProgram, kind: str, rng: random.Random, ranks: int) ->
             outputs[which] = name, rng.choice(others)
             return replace(program, outputs=tuple(outputs))
         case _:
-            index = rng.randrange(len(steps))
+            reduced = [i for i, s in enumerate(steps) if s.operator == "all_reduce"]
+            if not reduced:
+                return None
+            index = rng.choice(reduced)
             words = dict(steps[index].words)
-            group = words.get("ranks")
-            if not isinstance(group, tuple) or len(group) < 4 or steps[index].operator != "all_reduce":
+            group = words["ranks"]
+            if not isinstance(group, tuple) or len(group) < 2:
                 return None
             half = len(group) // 2
-            mine = [(*group[:half],), (*group[half:],)]
-            words["ranks"] = mine[rng.randrange(2)]
+            mine = [group[:half], group[half:]]
+            words["ranks"] = rng.choice(mine) if rng.random() < 0.3 else mine[rank in mine[1]]
             steps[index] = replace(steps[index], words=tuple(words.items()))
             return replace(program, steps=tuple(steps))
+
+
+def numbered(pair: Pair, seed: int, number: int, seen: set[str]) -> tuple[str, Pair, str]:
+    """Mutant `number`: its row of the table, the pair, and its hash, which is none of those seen."""
+    rng = random.Random(f"{seed}/{number}")
+    while True:
+        row = rng.choice(list(ROWS))
+        for _ in range(TRIES):
+            found = drawn(pair, ROWS[row], rng)
+            if found is not None and rng.random() < 1 / 3:
+                found = drawn(found, ROWS[rng.choice(list(ROWS))], rng) or found
+            if found is not None and (mark := _hash(found)) not in seen:
+                return row, found, mark
+
+
+def _hash(pair: Pair) -> str:
+    return sha256(repr((pair.ranks, pair.given, pair.results)).encode()).hexdigest()[:16]
 
 
 def judged(pair: Pair, budget: Budget, seen: Seen | None = None) -> Verdict:
@@ -117,27 +160,82 @@ def judged(pair: Pair, budget: Budget, seen: Seen | None = None) -> Verdict:
         return Verdict.UNDECIDED
 
 
-def write(
-    counts: Counter[tuple[str, int, str]], wrong: int, names: Sequence[tuple[str, int]], given: argparse.Namespace
-) -> None:
-    """The table, so far; on the page where that is asked for."""
+Counts = Counter[tuple[str, str, str]]
+"""By pair, row and what was found: `differ`, `open`, `proved`, `wrong`."""
+
+
+def table(counts: Counts, head: str, names: Sequence[str], place: int) -> list[str]:
+    """Rows of the pairs (`place` 0) or kinds of mutants (1)."""
     lines = [
-        "| pair | ranks | mutants | numbers differ | undecided, numbers are the same | equal, numbers are the same |",
-        "|---|--:|--:|--:|--:|--:|",
+        f"| {head} | mutants | numbers differ | undecided, numbers are the same | equal, numbers are the same |",
+        "|---|--:|--:|--:|--:|",
     ]
-    for name, ranks in names:
-        differ, left, proved = (counts[name, ranks, k] for k in ("differ", "open", "proved"))
-        lines.append(f"| {name} | {ranks} | {differ + left + proved} | {differ} | {left} | {proved} |")
-    total = [sum(n for (_, _, k), n in counts.items() if k == kind) for kind in ("differ", "open", "proved")]
-    lines.append(f"| all | | {sum(total)} | {total[0]} | {total[1]} | {total[2]} |")
+    for name in (*names, "all"):
+        row = [sum(n for key, n in counts.items() if key[2] == kind and name in (key[place], "all")) for kind in FOUND]
+        lines.append(f"| {name} | {sum(row)} | {row[0]} | {row[1]} | {row[2]} |")
+    return lines
+
+
+FOUND = ("differ", "open", "proved")
+
+
+def write(counts: Counts, names: Sequence[str], given: argparse.Namespace) -> None:
+    """The tables, so far; on the page where that is asked for."""
+    lines = [*table(counts, "mutant", list(ROWS), 1), "", *table(counts, "pair", names, 0)]
+    wrong = sum(n for key, n in counts.items() if key[2] == "wrong")
     if not given.page:
-        print("\n".join(lines))
-        print(f"equal though numbers differ: {wrong}")
+        print("\n".join(lines), f"equal though numbers differ: {wrong}", sep="\n", flush=True)
         return
     large = "--large " * given.large
-    words = f"{large}--count {given.count} --seconds {given.seconds:.0f} --seed {given.seed} --page"
-    command = f"`python tests/benchmarks/equal_mutants.py {words}`: equal though numbers differ: **{wrong}**."
-    PAGE.write_text("\n".join([f"# {(__doc__ or '').splitlines()[0]}", "", command, "", *lines]) + "\n")
+    words = f"{large}--count {given.count} --seed {given.seed} --page"
+    said = (
+        f"`python tests/benchmarks/equal_mutants.py {words}`: equal though numbers differ: **{wrong}**. No two mutants"
+        " are alike; a third is changed twice. Undecided, or equal, with the same numbers: what was changed is read by"
+        " nobody, or is a change that changes nothing."
+    )
+    text = [f"# {(__doc__ or '').splitlines()[0]}", "", said, ""]
+    PAGE.write_text("\n".join([*text, *lines]) + "\n")
+
+
+def keep(counts: Counts, number: int, seen: set[str], given: argparse.Namespace) -> None:
+    """Where another run goes on."""
+    if given.state:
+        state = {
+            "seed": given.seed,
+            "number": number,
+            "seen": sorted(seen),
+            "counts": [[*k, n] for k, n in counts.items()],
+        }
+        given.state.write_text(json.dumps(state))
+
+
+def right_pairs(large: bool) -> dict[str, tuple[Pair, int, Seen]]:
+    """The pairs, each with the work that the checker may do on a mutant of it, and the lemmas seen."""
+    llama.sizes(heads=4)
+    pairs = {}
+    for name, single, right, ranks, gradients in JOBS[0 if large else LARGE :]:
+        question = ask(single, right, ranks, gradients, NOTHING)
+        if look(question, 0) is not None:
+            raise SystemExit(f"{name} is right, and differs")
+        pairs[f"{name}, {ranks} ranks"] = question.pair()
+    pairs |= {f"kept: {name}, {len(PAIRS[name].ranks)} ranks": PAIRS[name] for name in CHEAP}
+    found = {}
+    for name, pair in pairs.items():
+        budget, seen = Budget.with_large(), Seen()
+        work = budget.work
+        if judged(pair, budget, seen) is not Verdict.PROVED:
+            raise SystemExit(f"{name} is right, and not proved")
+        found[name] = pair, MORE_WORK * (work - budget.work), seen
+        print(f"{name}: {len(pair.ranks[0].steps)} steps", flush=True)
+    return found
+
+
+def rounds(names: Sequence[str], large: int) -> list[str]:
+    """The order in which pairs take their turns."""
+    turns = []
+    for k in range(RARELY):
+        turns += [name for i, name in enumerate(names) if i >= large or k == 0]
+    return turns
 
 
 def main() -> None:
@@ -146,49 +244,39 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1500.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--large", action="store_true", help="the transformers too, of which a mutant takes seconds")
+    parser.add_argument("--state", type=Path)
     parser.add_argument("--page", action="store_true")
     given = parser.parse_args()
-    llama.sizes(heads=4)
-    pairs, works, seen = {}, {}, {}
-    for name, single, right, ranks, gradients in JOBS[0 if given.large else LARGE :]:
-        question = ask(single, right, ranks, gradients, NOTHING)
-        budget = Budget.with_large()
-        work = budget.work
-        if look(question, 0) is not None or judged(pair := question.pair(), budget) is not Verdict.PROVED:
-            raise SystemExit(f"{name} is right, and not proved")
-        pairs[name, ranks], works[name, ranks] = pair, MORE_WORK * (work - budget.work)
-        seen[name, ranks] = Seen()
-        judged(pair, Budget.with_large(), seen[name, ranks])
-        print(f"{name} on {ranks} ranks: {len(pair.ranks[0].steps)} steps", flush=True)
-    for name in CHEAP:
-        key = f"kept: {name}", len(PAIRS[name].ranks)
-        pairs[key], seen[key], budget = PAIRS[name], Seen(), Budget.with_large()
-        work = budget.work
-        if judged(pairs[key], budget, seen[key]) is not Verdict.PROVED:
-            raise SystemExit(f"{name} is right, and not proved")
-        works[key] = MORE_WORK * (work - budget.work)
-    rng, counts, wrong, start = random.Random(given.seed), Counter[tuple[str, int, str]](), 0, time.process_time()
-    names = list(pairs)
-    while sum(counts.values()) < given.count and time.process_time() - start < given.seconds:
-        key = names[sum(counts.values()) % len(names)]
-        _, found = more(pairs[key], rng) if rng.random() < 0.3 else ("", mutant(pairs[key], rng))
-        if found is None:
-            continue
+    counts, number, marks, start = Counts(), 0, set[str](), time.process_time()
+    if given.state and given.state.exists():
+        state = json.loads(given.state.read_text())
+        if state["seed"] != given.seed:
+            raise SystemExit(f"{given.state} is of seed {state['seed']}")
+        number, marks = state["number"], set(state["seen"])
+        counts = Counts({(pair, row, found): n for pair, row, found, n in state["counts"]})
+    pairs = right_pairs(given.large) if number < given.count else {}
+    names = list(pairs) or sorted({key[0] for key in counts})
+    turns = rounds(names, LARGE * given.large)
+    while number < given.count and time.process_time() - start < given.seconds:
+        name = turns[number % len(turns)]
+        pair, work, seen = pairs[name]
+        row, found, mark = numbered(pair, given.seed, number, marks)
         try:
             different = any(differs(found, seed) for seed in (1, 2))
         except (ValueError, KeyError):  # no program
             different = True
-        verdict = judged(found, replace(Budget.with_large(), work=works[key]), seen[key])
-        proved = verdict is Verdict.PROVED
-        wrong += proved and different
+        proved = judged(found, replace(Budget.with_large(), work=work), seen) is Verdict.PROVED
         if proved and different:
-            print(f"WRONG: {key}, seed {given.seed}, number {sum(counts.values())}", flush=True)
-        counts[(*key, "proved" if proved else "differ" if different else "open")] += 1
-        if sum(counts.values()) % 500 == 0:
-            print(sum(counts.values()), wrong, round(time.process_time() - start), flush=True)
-            write(counts, wrong, names, given)
-    write(counts, wrong, names, given)
-    if wrong:
+            print(f"WRONG: {name}, {row}, seed {given.seed}, number {number}", flush=True)
+        counts[name, row, ("wrong" if different else "proved") if proved else "differ" if different else "open"] += 1
+        marks.add(mark)
+        number += 1
+        if number % 200 == 0:
+            print(number, round(time.process_time() - start), flush=True)
+            keep(counts, number, marks, given)
+    keep(counts, number, marks, given)
+    write(counts, names, given)
+    if any(key[2] == "wrong" for key in counts):
         raise SystemExit(1)
 
 

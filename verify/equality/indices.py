@@ -62,13 +62,13 @@ def _follow(
     work: Callable[[int], None],
 ) -> None:
     """Marks what is read of inputs; on the one device also below what positions lie."""
-    true = set[int]()  # of what is never below 0
+    known = dict[int, bool]()  # comparisons of what is never below 0, of which the answer is one
     for step in program.steps:
-        if step.reads and step.reads[0] in true:
+        if step.reads and (answer := known.get(step.reads[0])) is not None:
             if step.operator in ("reshape", "expand"):
-                true.update(step.makes)
-            elif step.operator == "where" and step.reads[1] in held:
-                name, places = held[step.reads[1]]
+                known.update(dict.fromkeys(step.makes, answer))
+            elif step.operator == "where" and (taken := step.reads[1 if answer else 2]) in held:
+                name, places = held[taken]
                 held[step.makes[0]] = name, np.broadcast_to(places, program.tensors[step.makes[0]].shape)
                 continue
         mine = [(k, *held[i]) for k, i in enumerate(step.reads) if i in held]
@@ -78,8 +78,8 @@ def _follow(
         if (view := _view(program, step, mine[0][2])) is not None:
             held[step.makes[0]] = mine[0][1], view
             continue
-        if _always(step):
-            true.update(step.makes)
+        if (answer := _answer(step)) is not None:
+            known.update(dict.fromkeys(step.makes, answer))
             continue
         for k, name, places in mine:
             at = places.reshape(-1)
@@ -113,11 +113,15 @@ def _view(program: RankProgram, step: Step, places: Places) -> Places | None:
     return None
 
 
-def _always(step: Step) -> bool:
-    """Whether a comparison is true of every number that is not below 0."""
+def _answer(step: Step) -> bool | None:
+    """What a comparison is of every number that is not below 0; None where it is not one answer."""
     words = dict(step.words)
     number = words.get("number")
-    return step.operator in ("ne", "gt", "ge") and not words.get("reverse") and isinstance(number, int) and number < 0
+    if words.get("reverse") or not isinstance(number, int) or isinstance(number, bool):
+        return None
+    if number < 0 and step.operator in ("ne", "gt", "ge", "lt", "le", "eq"):
+        return step.operator in ("ne", "gt", "ge")
+    return {"lt": False, "ge": True}.get(step.operator) if number == 0 else None
 
 
 def _size(program: RankProgram, step: Step, operand: int) -> int:

@@ -26,6 +26,10 @@ REDUCTIONS: Final[Mapping[str, str]] = {
 }
 
 
+GLOBAL: Final = ("stablehlo.all_reduce", "stablehlo.all_gather", "stablehlo.reduce_scatter")
+"""Collectives whose groups are of replicas, unless they say that they are of devices."""
+
+
 @dataclass(frozen=True)
 class Place:
     """The rank that is read, how many there are, and the meshes of the module; `ordered`: groups of meshes whose
@@ -58,6 +62,8 @@ class Place:
                 raise w.refuse(f"groups of {text} are not known here")
             return self.meshes[named[1]].groups(re.findall(r'axis_ref<name = "([^"]+)">', text))
         rows = [tuple(int(n) for n in row if n >= 0) for row in np.asarray(op.attributes["replica_groups"])]
+        if any(rows) and op.name in GLOBAL and "use_global_device_ids" not in op.attributes:
+            raise w.refuse("a collective of all partitions of groups of replicas (without use_global_device_ids)")
         return tuple(row for row in rows if row) or (tuple(range(self.ranks)),)
 
 
@@ -179,6 +185,7 @@ COLLECTIVES: Final[Mapping[str, Handler]] = {
     "stablehlo.all_gather": all_gather,
     "stablehlo.reduce_scatter": reduce_scatter,
     "stablehlo.all_to_all": all_to_all,
+    "mhlo.all_to_all": all_to_all,
     "stablehlo.collective_permute": collective_permute,
     "stablehlo.partition_id": partition_id,
     "stablehlo.replica_id": replica_id,

@@ -109,11 +109,9 @@ def gather(w: Writer, op: Op, given: Sequence[int]) -> Sequence[int]:
     rest = [k for k in range(len(full)) if k not in gone]
     if any(sizes[k] != 1 for k in gone) or any(sizes[k] != full[k] for k in rest) or not along:
         raise w.refuse(f"a gather of slices {sizes} of {full}; read are rows along dimensions")
-    if any(k not in d.collapsed_slice_dims for k in along):
-        raise w.refuse("a gather that keeps a dimension of one position")
     places = zip(along, _parts_of(w, ids, d.index_vector_dim, len(along)), strict=True)
     parts = [_inside(w, part, full[k] - 1) for k, part in places]
-    kept = [k for k in rest if k not in d.collapsed_slice_dims]
+    kept = [k for k in range(len(full)) if k not in d.collapsed_slice_dims and k not in batched]
     many, vector = len(w.shape(parts[0])), d.index_vector_dim
     where = [k - (k > vector) for k in d.start_indices_batching_dims]
     others = [k for k in range(many) if k not in where]
@@ -129,7 +127,7 @@ def gather(w: Writer, op: Op, given: Sequence[int]) -> Sequence[int]:
         shape = (*w.shape(parts[0]), *(full[k] for k in rest))
         found = w.step("index", (w.permute(table, [*order, *rest]), *parts), {"wrap": wrap}, shape, w.dtype(table))
     lead = [w.shape(parts[0])[k] for k in (*where, *others)]
-    found = w.reshape(found, (*lead, *(full[k] for k in kept)))
+    found = w.reshape(found, (*lead, *(full[k] if k in rest else 1 for k in kept)))
     place, behind = [-1] * (many + len(kept)), iter(range(many, many + len(kept)))
     for at in d.offset_dims:
         place[at] = next(behind)

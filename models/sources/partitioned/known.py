@@ -85,6 +85,8 @@ def _result(operator: str, words: Mapping[str, Word], given: Sequence[Plain]) ->
             return given[0] != 0 if kind == "bool" else given[0].astype(np.int64)
         case "where", _:
             return np.where(given[0], given[1], given[2])
+        case "neg", _:
+            return np.negative(given[0])
         case "logical_not", _:
             return np.logical_not(given[0])
         case _:

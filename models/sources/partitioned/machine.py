@@ -8,13 +8,13 @@ left in parts when something else than another one reads it.  XLA may do that pa
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Final
 
 from ...equality.captured import Unreadable
-from ..jax.ir import Block, Module, Op, Result, inside, text
+from ..jax.ir import Block, Module, Op, Result, inside, integer, text
 from .collectives import COLLECTIVES, Place
 from .indexed import INDEXED
 from .operators import HANDLERS
@@ -31,21 +31,25 @@ PLACED: Final = ("Sharding", "annotate_device_placement")
 @dataclass(frozen=True)
 class Held:
     """A tensor of the rank; `sharding`: of the whole of which it is the rank's part, None where it is the rank's own or
-    whole.
+    whole; `parts`: of a tuple, which has no number.
     """
 
     number: int
     sharding: Sharding | None = None
+    parts: tuple[Held, ...] = ()
 
 
 @dataclass
 class Machine:
-    """Reads a module as one rank; `manual`: whether what runs now is a rank's own program."""
+    """Reads a module as one rank; `manual`: whether what runs now is a rank's own program; `lines`: where an operator
+    stands, `line_of` where nothing else is given.
+    """
 
     module: Module
     place: Place
     writer: Writer
     manual: bool = False
+    lines: Callable[[Op], str] | None = None
     functions: Mapping[str, Op] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,7 +74,7 @@ class Machine:
             if op.name in ("func.return", "stablehlo.return", "sdy.return"):
                 return given
             before = self.writer.place
-            self.writer.place = line_of(op) or before
+            self.writer.place = (self.lines or line_of)(op) or before
             made = self._one(op, given, held)
             self.writer.place = before
             held.update(zip(op.results, made, strict=True))
@@ -82,6 +86,10 @@ class Machine:
                 return self._block(self.functions[text(op, "callee")].regions[0].blocks[0], given, {})
             case "sdy.manual_computation":
                 return self._manual(op, given, held)
+            case "stablehlo.tuple":
+                return [Held(-1, None, tuple(given))]
+            case "stablehlo.get_tuple_element":
+                return [given[0].parts[integer(op, "index")]]
             case "stablehlo.while":
                 return self._turns(op, given, held)
             case "stablehlo.case" | "stablehlo.if":

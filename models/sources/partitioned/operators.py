@@ -61,13 +61,21 @@ def _two(name: str, logical: str = "") -> Handler:
         shape, dtype = _made(w, op)
         if dtype != "bool":
             if name.startswith("logical"):
-                raise w.refuse("bits of whole numbers; truth values are read")
+                return [_bits(w, name, given, dtype)]
             return [w.two(name, given[0], given[1], dtype)]
         if not (logical or name).startswith("logical"):
             raise w.refuse(f"{name} of truth values")
         return [w.step(logical or name, tuple(given), {}, shape, dtype)]
 
     return handle
+
+
+def _bits(w: Writer, name: str, given: Sequence[int], dtype: str) -> int:
+    """And, or, of bits of whole numbers that are known, such as the rank's own (remainders by powers of two)."""
+    a, b = (w.known.get(n) for n in given)
+    if a is None or b is None:
+        raise w.refuse("bits of whole numbers; truth values are read")
+    return w.constant((np.bitwise_and if name == "logical_and" else np.bitwise_or)(a, b), dtype)
 
 
 def square(w: Writer, op: Op, given: Sequence[int]) -> Sequence[int]:
