@@ -1,4 +1,4 @@
-"""`run` of every combination of parts that a plan may have, on virtual and MPI ranks, computed by NumPy and by PyTorch: one
+"""`run` of every combination of parts that a plan may have, on virtual and MPI ranks, computed by NumPy, by compiled loops and by PyTorch: one
 step and several, equal to one process, and the same steps whoever computes."""
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, obje
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-@pytest.mark.parametrize("backend", ["numpy", TORCH])
+@pytest.mark.parametrize("backend", ["numpy", pytest.param("numba", marks=pytest.mark.slow), TORCH])
 @pytest.mark.parametrize("ranks", ["virtual", MPI])
 @pytest.mark.parametrize(
     "names",

@@ -30,6 +30,7 @@ from ...models.layout.placement import Placement
 from ...models.layout.submesh import Submesh
 from ...models.machine.machine import Collectives, Machine
 from ...models.program.graph import Graph
+from ..compiled.rows import RowChain
 from ..kernels import Array
 from ..lowering.fusion import fuse
 from ..lowering.moments import share_moments
@@ -43,8 +44,8 @@ _FORMAT = "shardproof-job/1"
 
 @dataclass(frozen=True)
 class Options:
-    """How a program is run.  `fuse`, `overlap`: see these modules; `trace`: record times; `backend`: numpy, cupy or
-    torch.  `stored`: in the element types of the graph, rounded to them after every operator, which fuses none.
+    """How a program is run.  `fuse`, `overlap`: see these modules; `trace`: record times; `backend`: numpy, numba, cupy
+    or torch.  `stored`: in the element types of the graph, rounded to them after every operator, which fuses none.
     `machine`: canonical text of the one whose collective programs reductions take; empty: level by level.
     """
 
@@ -58,7 +59,7 @@ class Options:
     @property
     def library(self) -> str:
         """Who computes operators: CuPy's arrays have the kernels of NumPy's."""
-        return "torch" if self.backend == "torch" else "numpy"
+        return self.backend if self.backend in ("numba", "torch") else "numpy"
 
 
 def machine_text(machine: Machine) -> str:
@@ -93,7 +94,8 @@ def build_program(graph: Graph, hierarchy: tuple[int, ...], choices: Choices, op
     program = lower(graph, hierarchy, choices, machine)
     program = replace(program, stored=options.stored, library=options.library)
     program = share_moments(program)
-    program = fuse(program) if options.fuse and not options.stored else program
+    if options.fuse and not options.stored:
+        program = fuse(fuse(program, RowChain) if options.library == "numba" else program)
     return overlap(program) if options.overlap else program
 
 

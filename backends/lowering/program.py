@@ -155,6 +155,13 @@ class Program:
     library: str = "numpy"
 
     @cached_property
+    def still(self) -> tuple[frozenset[int], ...]:
+        """Per rank the movements that leave its block as it is."""
+        plans = [(n, m.plan) for n, m in enumerate(self.movements) if not m.plan.steps]
+        same = [(n, (p.source.boxes == p.target.boxes).all(axis=(1, 2)).tolist()) for n, p in plans]
+        return tuple(frozenset(n for n, ranks in same if ranks[rank]) for rank in range(len(self.ranks)))
+
+    @cached_property
     def unrounded_tensors(self) -> frozenset[str]:
         """Tensors that their reader rounds: `lowering.biases`."""
         return before_biases(self.graph) if self.stored else frozenset()

@@ -67,7 +67,7 @@ def run_placed(placed: Placed, asked: RunRequest, xp: ModuleType, fuse: bool, ov
         if asked.inputs is None
         else read_inputs(asked.inputs, model, None if stored else asked.dtype)
     )
-    library = asked.library if asked.library == "torch" else xp.__name__
+    library = asked.library if asked.library != "numpy" else xp.__name__
     options = Options(fuse, overlap, True, library, stored, machine_text(plan.machine))
     program = build_program(plan.graph, plan.machine.hierarchy, plan.choices, options)
     try:

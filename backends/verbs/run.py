@@ -135,10 +135,11 @@ RUN: Final = Combinations(
 )
 @click.option(
     "--backend",
-    type=click.Choice(["numpy", "torch", "cupy", "auto"]),
+    type=click.Choice(["numpy", "numba", "torch", "cupy", "auto"]),
     default="auto",
     show_default=True,
-    help="Who computes: NumPy, PyTorch on the same memory, or CuPy (auto: CuPy if a GPU answers, else NumPy).",
+    help="Who computes: NumPy; the same with chains as loops that numba compiles, for many steps; PyTorch on the same "
+    "memory; or CuPy (auto: CuPy if a GPU answers, else NumPy).",
 )
 @click.option("--virtual", is_flag=True, help="All ranks in this process, no MPI; counts the bytes moved.")
 @click.option(
@@ -241,7 +242,7 @@ def run_command(
         check_mpi(virtual, ranks, spread)
         programs = publisher.programs(plan_file)
         return run_programs(plan_file, *programs, ProgramRun(ranks, virtual, seed, timeout, payload, repeats, as_json))
-    library = "torch" if backend == "torch" else "numpy"
+    library = backend if backend in ("numba", "torch") else "numpy"
     check_library(library)
     asked = RunRequest(
         *(ranks, virtual, inputs, seed, dtype, timeout, trace, output, write_arrays, as_json, pace or 0.0, library)
