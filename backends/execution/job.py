@@ -36,6 +36,7 @@ from ..lowering.fusion import fuse
 from ..lowering.moments import share_moments
 from ..lowering.overlap import overlap
 from ..lowering.program import Program, lower
+from ..lowering.rooted import with_root
 from . import consent, progress, segments
 from .interpreter import RankError
 
@@ -47,6 +48,7 @@ class Options:
     """How a program is run.  `fuse`, `overlap`: see these modules; `trace`: record times; `backend`: numpy, numba, cupy
     or torch.  `stored`: in the element types of the graph, rounded to them after every operator, which fuses none.
     `machine`: canonical text of the one whose collective programs reductions take; empty: level by level.
+    `from_root`: inputs lie on rank 0 alone, and outputs end there.
     """
 
     fuse: bool = True
@@ -55,6 +57,7 @@ class Options:
     backend: str = "numpy"
     stored: bool = False
     machine: str = ""
+    from_root: bool = False
 
     @property
     def library(self) -> str:
@@ -93,7 +96,7 @@ def build_program(graph: Graph, hierarchy: tuple[int, ...], choices: Choices, op
     machine = Machine.from_json(options.machine) if options.machine else None
     program = lower(graph, hierarchy, choices, machine)
     program = replace(program, stored=options.stored, library=options.library)
-    program = share_moments(program)
+    program = share_moments(with_root(program, choices) if options.from_root else program)
     if options.fuse and not options.stored:
         program = fuse(fuse(program, RowChain) if options.library == "numba" else program)
     return overlap(program) if options.overlap else program
