@@ -23,10 +23,11 @@ def with_root(program: Program, choices: Choices) -> Program:
     >>> from ...models.layout.placement import Placement
     >>> from .program import lower
     >>> g = Builder("g")
-    >>> halves = Choices((("y", Placement(("i0",), ((2,), (1,)))),), ())
+    >>> half = ((2,), (1,))
+    >>> halves = Choices((("y", Placement(("i0",), half)),), (("y", Placement(("0",), half)),))
     >>> program = with_root(lower(g.build(g.map("y", "relu", g.input("x", (4,)))), (2,), halves), halves)
     >>> [type(i).__name__ for i in program.ranks[1]]
-    ['Load', 'Move', 'Free', 'Compute', 'Free', 'Move', 'Free', 'Move', 'Free']
+    ['Load', 'Move', 'Free', 'Compute', 'Free', 'Move', 'Free', 'Move', 'Free', 'Move', 'Free']
     """
     graph, hierarchy, slots = program.graph, program.hierarchy, Slots(program.graph)
     movements, outputs = list(program.movements), dict(program.outputs)
