@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from shardproof.verify.verbs.kinds import Judged
 
 
+Backend = Literal["numpy", "numba", "torch"]
 Limit = float | Literal["default"] | None
 """Wall-clock seconds; None: any number; "default": those of the function, and none where steps of work are given."""
 
@@ -314,10 +315,9 @@ class Plan:
             raise InputError(f"there is no export to {to!r}; choose one of {', '.join((*TARGETS, *SETTINGS))}")
         return layouts_text(self.opened, to, layouts_only).text
 
-    def run(self, seed: int = 0, timeout_s: float = 600.0, backend: Literal["numpy", "torch"] = "numpy") -> Run:
-        """Execute the plan on virtual ranks in this process, with random inputs, and compare with one process.
-        `backend`: who computes.  Raises `InputError` where PyTorch is asked for and not installed.
-        """
+    def run(self, seed: int = 0, timeout_s: float = 600.0, backend: Backend = "numpy") -> Run:
+        """Execute the plan on virtual ranks, with random inputs, and compare with one process.  `backend`: "numpy",
+        "numba" or "torch" computes.  Raises `InputError` where PyTorch is asked for and not installed."""
         from shardproof.backends.execution.any_plan import execute
         from shardproof.backends.execution.comparison import tolerance_of
         from shardproof.backends.execution.conditioning import compare
@@ -344,14 +344,14 @@ class Plan:
         inputs: Path | str | None = None,
         resume: Path | str | None = None,
         timeout_s: float = 600.0,
-        backend: Literal["numpy", "torch"] = "numpy",
+        backend: Backend = "numpy",
     ) -> Trainer:
         """Steps of the plan one after another on virtual ranks in this process, which keep parameters and moments.
         `data`: an `.npz` file or a folder of `.npy` with a leading axis of steps, FILE.py:NAME, or a function of the
         step's number, from 1, that gives {input: array}; None: drawn from seed and number.  `dtype`: of reals (own: of
         every tensor; None: as `run` does); `inputs`: an `.npz` with the parameters to begin with; `resume`: a folder
-        that `save` wrote, under this or another plan of the model, whose seed and dtype are taken; `backend`: who
-        computes.
+        that `save` wrote, under this or another plan of the model, whose seed and dtype are taken; `backend`:
+        see `run`.
 
         Raises `InputError` for a plan without a training step, data or a state that does not fit, and where PyTorch is
         asked for and not installed.

@@ -117,6 +117,8 @@ take PyTorch at the top.
 """
 TORCH_KERNELS = {f"backends/torch/{f}.py": frozenset({"torch"}) for f in ("arrays", "maps", "products", "statistics")}
 """The backend `torch`: loaded where a program names it, inside a function, so that these take PyTorch at the top."""
+COMPILED = {f"backends/compiled/{f}.py": frozenset({"numba", "llvmlite"}) for f in ("kernel", "scalar")}
+"""The backend `numba`, in the same way."""
 COMMAND_LINE = frozenset({"click", "rich"})
 """The verbs of a room (`verbs/`) and what they share (`models/terminal/`) talk to people; nothing else does."""
 FILES = sorted(f.relative_to(ROOT).as_posix() for room in ROOMS for f in (ROOT / room).rglob("*.py"))
@@ -157,7 +159,7 @@ def violations(path: str, source: str) -> list[str]:
                 continue
             elif top not in sys.stdlib_module_names and top not in table.theirs:
                 late_ones = table.late | EXCEPTIONS.get(path, frozenset())
-                if not (late and top in late_ones) and top not in (JOBS | CAPTURE | TORCH_KERNELS).get(
+                if not (late and top in late_ones) and top not in (JOBS | CAPTURE | TORCH_KERNELS | COMPILED).get(
                     path, frozenset()
                 ):
                     out.append(f"{place}: {room} imports {top}" + ("" if late else " at its top"))

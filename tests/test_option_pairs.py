@@ -269,6 +269,7 @@ RUN: Mapping[str, tuple[str, ...]] = {
     "overlap": ("--no-overlap",),
     "fuse": ("--no-fuse",),
     "pace": ("--pace", "0.001"),
+    "from_root": ("--from-root",),
     "communication": ("--communication",),
     "payload": ("--bytes", "64"),
     "repeats": ("--repeat", "1"),

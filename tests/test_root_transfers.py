@@ -12,7 +12,12 @@ import pytest
 from array_cases import CASES
 
 from shardproof.__main__ import run
+from shardproof.backends.execution.job import Options, build_program
+from shardproof.backends.execution.launch import mpi_available
+from shardproof.backends.execution.reference import run_graph
+from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.lowering.movements import root_lines
+from shardproof.backends.lowering.program import Load
 from shardproof.backends.transport.received import receives
 from shardproof.models.communication.resharding import derive
 from shardproof.models.communication.root import root_layout, root_transfers, sent_loads
@@ -87,3 +92,56 @@ def test_the_command_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert all(r["moved"] == r["bound"] > 0 and r["seconds"] > 0 for r in rows)
     assert run(["run", plan, "-n", "4", "--communication"]) == 0
     assert "outputs gathered to a root, on top where data are there" in capsys.readouterr().out
+
+
+# --- executed ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("name", NAMES)
+def test_programs_run_from_the_root(name: str, ranks: int, overlap: bool) -> None:
+    """Rank 0 alone reads and holds results, and what it sends and gets is what is priced."""
+    case = CASES[name]
+    traced = case.traced()
+    choices, graph = case.scheduled(traced, ranks).choices, traced.graph
+    program = build_program(graph, (ranks,), choices, Options(overlap=overlap, from_root=True))
+    transfers = list(root_transfers(graph, load_machine(f"localhost:{ranks}"), choices))
+    moved = {t.tensor for t in transfers}
+    for rank, steps in enumerate(program.ranks):
+        loads = [s for s in steps if isinstance(s, Load) and s.tensor in moved]
+        assert loads and all((rank == 0) == all(lo < hi for lo, hi in s.box) for s in loads)
+    for tensor, boxes in program.outputs:
+        if tensor in moved:
+            assert boxes[0] == tuple((0, n) for n in graph.tensor(tensor).shape)
+            assert not any(hi for box in boxes[1:] for _, hi in box)
+    values = {n: v.reshape(graph.tensor(n).shape) for n, v in case.values(traced).items()}
+    expected, found = run_graph(graph, values), run_virtual(program, values)
+    for tensor, want in expected.items():
+        np.testing.assert_allclose(found.outputs[tensor], want, rtol=1e-11, atol=1e-11)
+    assert all(t.fits for t in found.traffic)
+    rooted = found.traffic[len(build_program(graph, (ranks,), choices, Options()).movements) :]
+    size = sum(t.bytes[-1] for t in rooted)
+    assert size == sum(t.plan.loads()[-1] * graph.tensor(t.tensor).element_bytes for t in transfers) > 0
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    ["virtual", pytest.param("mpi", marks=[pytest.mark.mpi, pytest.mark.skipif(not mpi_available(), reason="no MPI")])],
+)
+def test_the_command_runs_it(ranks: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (
+        "import numpy as np\nfrom shardproof import float64\n"
+        "def f(x: float64[8, 6], w: float64[6, 4]): return np.exp(x) @ w\n"
+    )
+    (tmp_path / "prog.py").write_text(text)
+    plan = str(tmp_path / "p.spz")
+    assert run(["plan", f"{tmp_path}/prog.py:f", "--machine", "localhost:2", "-o", plan, "--no-compare"]) == 0
+    line = ["run", plan, "-n", "2", *(["--virtual"] if ranks == "virtual" else []), "--from-root"]
+    for backend in ("numpy", "numba"):
+        capsys.readouterr()
+        assert run([*line, "--backend", backend]) == 0
+        said = capsys.readouterr().out
+        assert "inputs scattered from a root" in said and "outputs gathered to a root" in said
+    assert run([*line, "--steps", "2"]) == 2
+    assert "--from-root" in capsys.readouterr().err

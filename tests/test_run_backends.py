@@ -1,4 +1,4 @@
-"""`run` of every combination of parts that a plan may have, on virtual and MPI ranks, computed by NumPy and by PyTorch: one
+"""`run` of every combination of parts that a plan may have, on virtual and MPI ranks, computed by NumPy, by compiled loops and by PyTorch: one
 step and several, equal to one process, and the same steps whoever computes."""
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -25,6 +26,21 @@ FLAGS = {
     "submeshes": ("--views",),
 }
 COMBINATIONS = [tuple(n for n, on in zip(FLAGS, bits) if on) for bits in product((0, 1), repeat=len(FLAGS))]
+MORE = {
+    "recompute": ("--recompute", "all"),
+    "offload": ("--recompute", "tensors", "--memory", "166KiB", "--offload", "25GB/s"),
+    "collectives": ("--collectives", "synthesised"),
+    "vocabulary": ("--vocabulary", "dtensor"),
+    "precision": ("--precision", "bf16-mixed"),
+    "micro": ("--micro-batch", "2"),
+    "uneven": ("--space", "complete,uneven"),
+}
+APART = {
+    *(("rewrites", "vocabulary"), ("submeshes", "collectives"), ("submeshes", "vocabulary"), ("stages", "micro")),
+    *((part, "offload") for part in FLAGS),
+}
+"""What `plan` refuses together, or has nothing of (`tests/test_option_pairs.py`)."""
+CELLS = [(n,) for n in MORE] + [(part, n) for part in FLAGS for n in MORE if (part, n) not in APART]
 KINDS = {
     (): "plan",
     ("stages",): "pipelined",
@@ -47,7 +63,9 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
     def plan(names: tuple[str, ...]) -> Path:
         if names not in made:
             path = folder / f"{'-'.join(names) or 'plain'}.spz"
-            assert run([*LINE, *(word for n in names for word in FLAGS[n]), "-o", str(path)]) in (0, 5), names
+            assert run([*LINE, *(word for n in names for word in {**FLAGS, **MORE}[n]), "-o", str(path)]) in (0, 5), (
+                names
+            )
             made[names] = path
         return made[names]
 
@@ -61,7 +79,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, obje
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-@pytest.mark.parametrize("backend", ["numpy", TORCH])
+@pytest.mark.parametrize("backend", ["numpy", pytest.param("numba", marks=pytest.mark.slow), TORCH])
 @pytest.mark.parametrize("ranks", ["virtual", MPI])
 @pytest.mark.parametrize(
     "names",
@@ -88,6 +106,24 @@ def test_every_combination_of_parts_runs(
     plain = said(capsys, "run", str(planned(())), "-n", "4", "--virtual", "--backend", "numpy", "--steps", "2")
     for mine, first in zip(many, plain):
         assert mine["loss"] == pytest.approx(first["loss"], rel=1e-9), "the same steps under every plan and library"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["numpy", "numba", TORCH])
+@pytest.mark.parametrize("ranks", ["virtual", MPI])
+@pytest.mark.parametrize("names", [pytest.param(n, id="-".join(n)) for n in CELLS])
+def test_every_other_part_runs_alone_and_beside_each(
+    names: tuple[str, ...], ranks: str, backend: str, planned: Planned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Recomputation, offloading, collective programs, vocabularies, precisions, micro-batches and uneven parts."""
+    line = ("run", str(planned(names)), "-n", "4", "--backend", backend, *(["--virtual"] if ranks == "virtual" else []))
+    if "offload" in names:
+        with ZipFile(planned(names)) as file:
+            assert b"to_host" in file.read("graph.json"), "the limit is so low that tensors lie on hosts"
+    (once,) = said(capsys, *line)
+    assert once["equal"] and once["difference"] <= (1e-5 if "precision" in names else 1e-10)  # type: ignore[operator]
+    many = said(capsys, *line, "--steps", "2")
+    assert [s["step"] for s in many] == [1, 2] and many[-1]["equal"]
 
 
 @pytest.mark.torch

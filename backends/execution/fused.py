@@ -25,6 +25,7 @@ from typing import Final
 from ...models.program.graph import Graph
 from ...models.program.index import Access
 from ...models.program.operators import NodeKind, Operator
+from ..compiled.chains import ChainLibrary
 from ..cuda import Kernel, KernelTextError
 from ..cuda.group import Launch, launches
 from ..kernels import Array, Block
@@ -73,11 +74,44 @@ def execute_fused(
     """
     boxes = [{a.name: i for a, i in zip(graph.operators[m.operator].axes, m.box, strict=True)} for m in step.members]
     wanted = list(dict.fromkeys(k for _, k in step.results))
-    if run is not None:
+    own = _own(graph, step, slots, library) if run is None and isinstance(library, ChainLibrary) else None
+    if own is not None:
+        found = own
+    elif len({tuple(b[a] for a in graph.operators[m.operator].output.axes) for m, b in zip(step.members, boxes)}) > 1:
+        found = _apart(xp, graph, step, boxes, slots, library, wanted)
+    elif run is not None:
         found = _generated(xp, graph, step, boxes, slots, library, run)
     else:
         found = _chunked(xp, graph, step, boxes, slots, library, wanted, {} if moments is None else moments)
     return {slot: found[k] for slot, k in step.results}
+
+
+def _own(graph: Graph, step: Fused, slots: Mapping[str, Array], library: ChainLibrary) -> dict[int, Array] | None:
+    try:
+        return library.chain(graph, step, slots)
+    except Exception as e:
+        raise MemberError(0, e) from e
+
+
+def _apart(
+    xp: ModuleType,
+    graph: Graph,
+    step: Fused,
+    boxes: Sequence[dict[str, tuple[int, int]]],
+    slots: Mapping[str, Array],
+    library: Library,
+    wanted: Sequence[int],
+) -> dict[int, Array]:
+    """Members one after another, each on its own box: chains with reductions whose library does not take them."""
+    linked, values = dict(step.links), list[Block]()
+    for k, (member, box) in enumerate(zip(step.members, boxes, strict=True)):
+        op = graph.operators[member.operator]
+        given = [values[linked[s]] if s in linked else Block(slots[s], origin) for s, origin in member.operands]
+        try:
+            values.append(Block(library.execute(xp, op, graph, box, given), tuple(box[a][0] for a in op.output.axes)))
+        except Exception as e:
+            raise MemberError(k, e) from e
+    return {k: values[k].array for k in wanted}
 
 
 def _chunked(

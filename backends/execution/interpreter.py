@@ -213,7 +213,8 @@ def _step(state: _Rank, instruction: Instruction) -> None:
             plan = program.movements[n].plan
             kind = "communication" if plan.steps else "data"
             transport.account(move_label(n))
-            moved = reshard(xp, transport, plan, slots[begin])
+            still = n in program.still[transport.rank]
+            moved = slots[begin] if still else reshard(xp, transport, plan, slots[begin])
             if begin in state.exact and not plan.steps:
                 state.exact[slot] = reshard(xp, transport, plan, state.exact[begin])
             slots[slot] = (

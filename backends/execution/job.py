@@ -30,11 +30,13 @@ from ...models.layout.placement import Placement
 from ...models.layout.submesh import Submesh
 from ...models.machine.machine import Collectives, Machine
 from ...models.program.graph import Graph
+from ..compiled.rows import RowChain
 from ..kernels import Array
 from ..lowering.fusion import fuse
 from ..lowering.moments import share_moments
 from ..lowering.overlap import overlap
 from ..lowering.program import Program, lower
+from ..lowering.rooted import with_root
 from . import consent, progress, segments
 from .interpreter import RankError
 
@@ -43,9 +45,10 @@ _FORMAT = "shardproof-job/1"
 
 @dataclass(frozen=True)
 class Options:
-    """How a program is run.  `fuse`, `overlap`: see these modules; `trace`: record times; `backend`: numpy, cupy or
-    torch.  `stored`: in the element types of the graph, rounded to them after every operator, which fuses none.
+    """How a program is run.  `fuse`, `overlap`: see these modules; `trace`: record times; `backend`: numpy, numba, cupy
+    or torch.  `stored`: in the element types of the graph, rounded to them after every operator, which fuses none.
     `machine`: canonical text of the one whose collective programs reductions take; empty: level by level.
+    `from_root`: inputs lie on rank 0 alone, and outputs end there.
     """
 
     fuse: bool = True
@@ -54,11 +57,12 @@ class Options:
     backend: str = "numpy"
     stored: bool = False
     machine: str = ""
+    from_root: bool = False
 
     @property
     def library(self) -> str:
         """Who computes operators: CuPy's arrays have the kernels of NumPy's."""
-        return "torch" if self.backend == "torch" else "numpy"
+        return self.backend if self.backend in ("numba", "torch") else "numpy"
 
 
 def machine_text(machine: Machine) -> str:
@@ -92,8 +96,9 @@ def build_program(graph: Graph, hierarchy: tuple[int, ...], choices: Choices, op
     machine = Machine.from_json(options.machine) if options.machine else None
     program = lower(graph, hierarchy, choices, machine)
     program = replace(program, stored=options.stored, library=options.library)
-    program = share_moments(program)
-    program = fuse(program) if options.fuse and not options.stored else program
+    program = share_moments(with_root(program, choices) if options.from_root else program)
+    if options.fuse and not options.stored:
+        program = fuse(fuse(program, RowChain) if options.library == "numba" else program)
     return overlap(program) if options.overlap else program
 
 

@@ -20,27 +20,31 @@ def check_library(name: str) -> None:
 
 
 def library_of(name: str) -> Library:
-    """The library of a program: `numpy` (on a GPU the same kernels on CuPy's arrays) or `torch`.
+    """The library of a program: `numpy` (on a GPU the same kernels on CuPy's arrays), `numba` or `torch`.
 
     >>> sorted(library_of("numpy").functions)[:2]
     ['abs', 'abs_gradient']
     """
     check_library(name)
-    if name != "torch":
-        return OURS
-    from ..torch.library import TORCH
+    if name == "torch":
+        from ..torch.library import TORCH
 
-    return TORCH
+        return TORCH
+    if name == "numba":
+        from ..compiled.library import NUMBA
+
+        return NUMBA
+    return OURS
 
 
 def array_module(backend: str) -> ModuleType:
-    """Whose arrays hold blocks: PyTorch computes on NumPy's.  Raises `InputError` where a GPU is asked for and none
-    answers.
+    """Whose arrays hold blocks: PyTorch and numba compute on NumPy's.  Raises `InputError` where a GPU is asked for
+    and none answers.
 
     >>> array_module("torch").__name__
     'numpy'
     """
-    if backend in ("numpy", "torch"):
+    if backend in ("numpy", "numba", "torch"):
         return np
     try:
         import cupy

@@ -149,6 +149,13 @@ def view(
     """
     axes = access.axes
     size = lengths(box, axes)
+    if access.is_plain and 0 not in size:
+        ends = zip((box[a] for a in axes), block.origin, block.array.shape, shape, strict=True)
+        cut = tuple(
+            slice(lo - at, hi - at) if at <= lo and hi <= min(at + n, end) else None for (lo, hi), at, n, end in ends
+        )
+        if None not in cut:
+            return block.array[cut]
     if any(i.whole for i in access.index):
         raise KernelError(place, f"reads a dimension of {access.tensor!r} whole; only a reshaping copy may do that")
     if 0 in size:

@@ -23,6 +23,9 @@ Axes named by attribute `reversed` run backwards where they index an operand alo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
 from math import prod
 from types import ModuleType
 
@@ -91,7 +94,7 @@ def product_of(xp: ModuleType, factors: Sequence[Factor], out: Sequence[str], mu
     """
     rest = list(factors)
     while len(rest) > 1:
-        i, j = _cheapest_pair(rest, out)
+        i, j = (0, 1) if len(rest) == 2 else _cheapest_pair(rest, out)
         right, left = rest.pop(j), rest.pop(i)
         kept = {*out, *(a for axes, _ in rest for a in axes)}
         rest.append((multiply or pair)(xp, left, right, kept, () if rest else out))
@@ -148,35 +151,83 @@ def pair(xp: ModuleType, left: Factor, right: Factor, kept: set[str], out: Seque
     """
     left = _summed(xp, left, kept | set(right[0]))
     right = _summed(xp, right, kept | set(left[0]))
-    sizes = {**_sizes(left), **_sizes(right)}
-    both = [a for a in left[0] if a in right[0]]
-    batch, summed = [a for a in both if a in kept], [a for a in both if a not in kept]
-    rows, columns = [a for a in left[0] if a not in both], [a for a in right[0] if a not in both]
-    if batch and summed and not rows and not columns and _is_dense(left, right, summed):
-        number = {a: k for k, a in enumerate(sizes)}
+    way = _way(left[0], left[1].shape, right[0], right[1].shape, frozenset(kept), tuple(out))
+    if way.kind is _Kind.DOTS and _is_dense(left, right, way.summed):
+        number = {a: k for k, a in enumerate(dict.fromkeys((*left[0], *right[0])))}
         operands = [x for axes, array in (left, right) for x in (array, [number[a] for a in axes])]
-        return tuple(batch), xp.einsum(*operands, [number[a] for a in batch])
+        return way.axes, xp.einsum(*operands, [number[a] for a in way.axes])
+    if way.kind is _Kind.OUTER:
+        return way.axes, align(left[1], left[0], way.axes) * align(right[1], right[0], way.axes)
+    one, other = (right, left) if way.turned else (left, right)
+    product = xp.matmul(_matrix(one, *way.first), _matrix(other, *way.second))
+    if way.kind is _Kind.EACH:
+        product = xp.sum(product, axis=0, dtype=product.dtype)
+    return way.axes, product.reshape(way.shape)
+
+
+class _Kind(Enum):
+    """How two factors are multiplied: as matrices, matrices of one row and one column (sums of products in place, where
+    dense), one product per example added up, or elementwise."""
+
+    MATRICES = "matrices"
+    DOTS = "dots"
+    EACH = "each"
+    OUTER = "outer"
+
+
+_Part = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class _Way:
+    """`first`, `second`: (batch, rows, columns) of the matrices; `turned`: the second factor is the first of them;
+    `axes`, `shape`: of the result.
+    """
+
+    kind: _Kind
+    axes: tuple[str, ...]
+    shape: tuple[int, ...]
+    summed: tuple[str, ...] = ()
+    first: _Part = ((), (), ())
+    second: _Part = ((), (), ())
+    turned: bool = False
+
+
+@lru_cache(maxsize=4096)
+def _way(
+    left: tuple[str, ...],
+    left_shape: tuple[int, ...],
+    right: tuple[str, ...],
+    right_shape: tuple[int, ...],
+    kept: frozenset[str],
+    out: tuple[str, ...],
+) -> _Way:
+    """Of two factors none of whose axes is summed alone: the module docstring's cases.  Working it out takes longer
+    than a small product."""
+    sizes = {**dict(zip(left, left_shape, strict=True)), **dict(zip(right, right_shape, strict=True))}
+    both = [a for a in left if a in right]
+    batch, summed = tuple(a for a in both if a in kept), tuple(a for a in both if a not in kept)
+    rows, columns = tuple(a for a in left if a not in both), tuple(a for a in right if a not in both)
+    axes = (*batch, *rows, *columns)
+    shape = tuple(sizes[a] for a in axes)
     if not summed:
-        axes = (*batch, *rows, *columns)
-        return axes, align(left[1], left[0], axes) * align(right[1], right[0], axes)
-    first, limit = left[0][0], left[1].size + right[1].size
-    rest = [a for a in summed if a != first]
-    axes = (*rows, *columns)
-    many = sizes[first] * prod(sizes[a] for a in axes)
-    if not batch and first in summed and right[0][0] == first and rest and rows and columns and many <= limit:
-        each = xp.matmul(_matrix(left, (first,), rows, rest), _matrix(right, (first,), rest, columns))
-        return axes, xp.sum(each, axis=0, dtype=each.dtype).reshape(tuple(sizes[a] for a in axes))
-    for one, other, mine, its in ((left, right, rows, columns), (right, left, columns, rows)):
+        return _Way(_Kind.OUTER, axes, shape)
+    if batch and not rows and not columns:
+        return _Way(_Kind.DOTS, axes, shape, summed, (batch, rows, summed), (batch, summed, columns))
+    first, limit = left[0], prod(left_shape) + prod(right_shape)
+    rest = tuple(a for a in summed if a != first)
+    many = sizes[first] * prod(shape)
+    if not batch and first in summed and right[0] == first and rest and rows and columns and many <= limit:
+        return _Way(_Kind.EACH, axes, shape, summed, ((first,), rows, rest), ((first,), rest, columns))
+    for turned, mine, its in ((True, rows, columns), (False, columns, rows)):
         lead = _lead(out, mine, its) if not batch else ()
         if lead:
-            rest = [a for a in out if a in mine and a not in lead]
-            its = [a for a in out if a in its]
-            product = xp.matmul(_matrix(other, (), its, summed), _matrix(one, lead, summed, rest))
+            rest = tuple(a for a in out if a in mine and a not in lead)
+            its = tuple(a for a in out if a in its)
             axes = (*lead, *its, *rest)
-            return axes, product.reshape(tuple(sizes[a] for a in axes))
-    axes = (*batch, *rows, *columns)
-    product = xp.matmul(_matrix(left, batch, rows, summed), _matrix(right, batch, summed, columns))
-    return axes, product.reshape(tuple(sizes[a] for a in axes))
+            parts: tuple[_Part, _Part] = (((), its, summed), (lead, summed, rest))
+            return _Way(_Kind.MATRICES, axes, tuple(sizes[a] for a in axes), summed, *parts, turned)
+    return _Way(_Kind.MATRICES, axes, shape, summed, (batch, rows, summed), (batch, summed, columns))
 
 
 def _is_dense(left: Factor, right: Factor, summed: Sequence[str]) -> bool:
@@ -202,13 +253,27 @@ def _lead(out: Sequence[str], mine: Sequence[str], its: Sequence[str]) -> tuple[
 
 def _matrix(factor: Factor, batch: Sequence[str], first: Sequence[str], second: Sequence[str]) -> Array:
     """(batch, first, second) with two dimensions behind the batch, as few elements as possible copied one by one."""
-    sizes = _sizes(factor)
-    shape = tuple(sizes[a] for a in batch)
-    moved = align(factor[1], factor[0], (*batch, *first, *second))
+    array = factor[1]
+    order, shape, turned = _fold(factor[0], array.shape, array.strides, tuple(batch), tuple(first), tuple(second))
+    matrix = array.transpose(order).reshape(shape)
+    return matrix.swapaxes(-1, -2) if turned else matrix
+
+
+@lru_cache(maxsize=4096)
+def _fold(
+    axes: tuple[str, ...],
+    lengths: tuple[int, ...],
+    strides: tuple[int, ...],
+    batch: tuple[str, ...],
+    first: tuple[str, ...],
+    second: tuple[str, ...],
+) -> tuple[tuple[int, ...], tuple[int, ...], bool]:
+    """Order of the dimensions, shape, and whether the matrices are turned behind that."""
+    sizes = dict(zip(axes, lengths, strict=True))
+    steps = {a: abs(n) for a, n in zip(axes, strides, strict=True) if sizes[a] > 1}
     rows, columns = prod(sizes[a] for a in first), prod(sizes[a] for a in second)
-    strides = {a: abs(n) for a, n in zip((*batch, *first, *second), moved.strides, strict=True) if sizes[a] > 1}
-    nearest = min(((strides[a], k) for k, a in enumerate((*first, *second)) if a in strides), default=(0, len(first)))
-    if nearest[1] < len(first):
-        turned = align(factor[1], factor[0], (*batch, *second, *first))
-        return turned.reshape((*shape, columns, rows)).swapaxes(-1, -2)
-    return moved.reshape((*shape, rows, columns))
+    nearest = min(((steps[a], k) for k, a in enumerate((*first, *second)) if a in steps), default=(0, len(first)))
+    turned = nearest[1] < len(first)
+    order = (*batch, *second, *first) if turned else (*batch, *first, *second)
+    sides = (columns, rows) if turned else (rows, columns)
+    return tuple(axes.index(a) for a in order), (*(sizes[a] for a in batch), *sides), turned

@@ -68,9 +68,13 @@ def copy(
         return _reshape(xp, op, graph, box, operands)
     out_axes, dtype = op.output.axes, xp.result_type(*[b.array for b in operands])
     shape, nothing = lengths(box, out_axes), -0.0 if dtype.kind == "f" else 0
-    out: Array = xp.full(shape, nothing, dtype=dtype)  # -0 + x is x for every x, of either sign
     read = [_in_range(a, box, graph.tensor(a.tensor).shape) for a in op.inputs]
+    if len(op.inputs) == 1 and _exact(op.inputs[0]) and lengths(read[0], out_axes) == shape and 0 not in shape:
+        place = f"operator {op.name!r}, input 0"  # a slice, or a transposition: nothing to add up
+        seen = view(xp, operands[0], op.inputs[0], box, graph.tensor(op.inputs[0].tensor).shape, nothing, place)
+        return xp.array(xp.broadcast_to(align(seen, op.inputs[0].axes, out_axes), shape), order="C")  # type: ignore[no-any-return]
     filled = any(_exact(a) and lengths(part, out_axes) == shape for a, part in zip(op.inputs, read, strict=True))
+    out: Array = xp.full(shape, nothing, dtype=dtype)  # -0 + x is x for every x, of either sign
     reached = None if filled or dtype.kind != "f" else xp.zeros(shape, dtype=bool)
     for j, (access, block, part) in enumerate(zip(op.inputs, operands, read, strict=True)):
         source, place = graph.tensor(access.tensor).shape, f"operator {op.name!r}, input {j}"

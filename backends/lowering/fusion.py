@@ -28,8 +28,9 @@ _WORTHWHILE = 6
 """Operations per point from which a single operator has temporaries worth keeping in cache."""
 
 
-def fuse(program: Program) -> Program:
-    """The same program with chains fused: same inputs, outputs and reshardings.
+def fuse(program: Program, kind: type[Chain] | None = None) -> Program:
+    """The same program with chains fused: same inputs, outputs and reshardings.  `kind`: which chains, these by
+    default.
 
     >>> from ...models.sources.building.builder import Builder
     >>> from ...models.communication.choices import Choices
@@ -48,7 +49,7 @@ def fuse(program: Program) -> Program:
     out: list[list[Instruction]] = [[] for _ in ranks]
     at = 0
     while at < len(lead):
-        found = _Chain(program, ranks, at).grow() if isinstance(lead[at], Compute) else None
+        found = (kind or Chain)(program, ranks, at).grow() if isinstance(lead[at], Compute) else None
         if found is None:
             for written, given in zip(out, ranks, strict=True):
                 written.append(given[at])
@@ -62,23 +63,24 @@ def fuse(program: Program) -> Program:
 
 
 @dataclass
-class _Link:
+class Link:
     """A slot inside a chain that stands for a member's value."""
 
     member: int
     alive: bool = True
 
 
-class _Chain:
+class Chain:
     """A chain that starts at instruction `start`; `end`: one past the last instruction it absorbs."""
 
     def __init__(self, program: Program, ranks: list[list[Instruction]], start: int) -> None:
         self.program, self.ranks, self.end = program, ranks, start + 1
         self.members = [start]
+        self.beside: list[int] = []
         self.before: list[int] = []
         self.after: list[int] = []
         first = ranks[0][start]
-        self.links = {first.slot: _Link(0)} if isinstance(first, Compute) else {}
+        self.links = {first.slot: Link(0)} if isinstance(first, Compute) else {}
 
     def operator(self, at: int) -> Operator:
         step = self.ranks[0][at]
@@ -86,7 +88,7 @@ class _Chain:
             raise TypeError(f"instruction {at} computes nothing")
         return self.program.graph.operators[step.operator]
 
-    def grow(self) -> _Chain | None:
+    def grow(self) -> Chain | None:
         """The chain with every member it can have, or None where there is nothing to gain."""
         start = self.members[0]
         if not self._fusible(start):
@@ -94,16 +96,15 @@ class _Chain:
         lead, at = self.ranks[0], start + 1
         before, after = list[int](), list[int]()
         links = dict(self.links)
-        beside = list[int]()
         while at < len(lead):
             match lead[at]:
                 case Compute(slot=slot) if self._stands_beside(at, links):
-                    links[slot] = _Link(len(self.members) + len(beside))
-                    beside.append(at)
+                    links[slot] = Link(len(self.members) + len(self.beside))
+                    self.beside.append(at)
                 case Compute(slot=slot) if self._joins(at, links):
-                    links[slot] = _Link(len(self.members) + len(beside))
-                    self.members += [*beside, at]
-                    beside.clear()
+                    links[slot] = Link(len(self.members) + len(self.beside))
+                    self.members += [*self.beside, at]
+                    self.beside.clear()
                     self.before, self.after, self.end = list(before), list(after), at + 1
                     self.links = {slot: replace(link) for slot, link in links.items()}
                 case Load():
@@ -124,7 +125,10 @@ class _Chain:
                     break
             at += 1
         self._finish()
-        return self if len(self.members) > 1 or self.operator(start).spec.flops >= _WORTHWHILE else None
+        return self if self._is_worth_it() else None
+
+    def _is_worth_it(self) -> bool:
+        return len(self.members) > 1 or self.operator(self.members[0]).spec.flops >= _WORTHWHILE
 
     def _finish(self) -> None:
         """Absorb what follows the last member and only renames or forgets values of the chain."""
@@ -141,7 +145,7 @@ class _Chain:
                     and not self.program.movements[n].plan.steps
                     and not self._cuts(n)
                 ):
-                    self.links[target] = _Link(self.links[source].member)
+                    self.links[target] = Link(self.links[source].member)
                 case _:
                     break
             self.end += 1
@@ -163,7 +167,7 @@ class _Chain:
                 return False
         return True
 
-    def _stands_beside(self, at: int, links: dict[str, _Link]) -> bool:
+    def _stands_beside(self, at: int, links: dict[str, Link]) -> bool:
         """Whether the map there reads no value of the chain, and computes on the chain's box."""
         step = self.ranks[0][at]
         if not isinstance(step, Compute) or any(slot in links for slot, _ in step.operands):
@@ -177,7 +181,7 @@ class _Chain:
             output_box(self.program.graph, r[at]) == output_box(self.program.graph, r[first]) for r in self.ranks
         )
 
-    def _joins(self, at: int, links: dict[str, _Link]) -> bool:
+    def _joins(self, at: int, links: dict[str, Link]) -> bool:
         """Whether the operator there reads a value of the chain, and all such values pointwise, on the chain's box."""
         if not self._fusible(at):
             return False
@@ -276,7 +280,8 @@ def _shrinks(program: Program, movement: int) -> bool:
 
 def _spare(program: Program, step: Fused, owned: dict[str, str], single: set[str]) -> str | None:
     """An operand in `single` that every member reads at the point it writes."""
-    if len({k for _, k in step.results}) != 1:
+    reduced = any(program.graph.operators[m.operator].kind is NodeKind.REDUCE for m in step.members)
+    if reduced or len({k for _, k in step.results}) != 1:  # a row is read again behind its reduction
         return None
     fine: dict[str, bool] = {}
     for member in step.members:

@@ -42,14 +42,15 @@ Box = tuple[tuple[int, int], ...]
 
 class Slots:
     """Names of slots: the tensor's for where it rests (its copy if it has one, else as written), `t as written` before
-    it goes to its copy, `op[j]` for operand j of an operator.  A name that a tensor or another slot has already gets
-    primes behind it."""
+    it goes to its copy, `op[j]` for operand j of an operator, `t at the root` where rank 0 alone has it.  A name that a
+    tensor or another slot has already gets primes behind it."""
 
     def __init__(self, graph: Graph) -> None:
         self.tensor_of = {t.name: t.name for t in graph.tensors}
         self.written = {
             op.output.tensor: self._free(f"{op.output.tensor} as written", op.output.tensor) for op in graph.operators
         }
+        self.root = {t.name: self._free(f"{t.name} at the root", t.name) for t in graph.tensors}
         self.operand = {
             (op.name, j): self._free(f"{op.name}[{j}]", a.tensor)
             for op in graph.operators
@@ -153,6 +154,13 @@ class Program:
     outputs: tuple[tuple[str, tuple[Box, ...]], ...]
     stored: bool = False
     library: str = "numpy"
+
+    @cached_property
+    def still(self) -> tuple[frozenset[int], ...]:
+        """Per rank the movements that leave its block as it is."""
+        plans = [(n, m.plan) for n, m in enumerate(self.movements) if not m.plan.steps]
+        same = [(n, (p.source.boxes == p.target.boxes).all(axis=(1, 2)).tolist()) for n, p in plans]
+        return tuple(frozenset(n for n, ranks in same if ranks[rank]) for rank in range(len(self.ranks)))
 
     @cached_property
     def unrounded_tensors(self) -> frozenset[str]:

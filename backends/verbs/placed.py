@@ -9,6 +9,7 @@ from types import ModuleType
 
 import numpy as np
 
+from ...models.communication.root import root_transfers
 from ...models.program.graph import Graph
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import bytes_text
@@ -24,7 +25,7 @@ from ..execution.run import Traffic, run_virtual
 from ..execution.step_report import losses, predicted_peak, step_lines, worst_parameter
 from ..kernels import Array
 from ..lowering.collectives import count, uses
-from ..lowering.movements import bytes_by_collective
+from ..lowering.movements import bytes_by_collective, root_lines
 from ..lowering.program import Program
 from ..trace import Span, chrome, summary, table, write_json
 from .scheduled import RunRequest
@@ -67,8 +68,8 @@ def run_placed(placed: Placed, asked: RunRequest, xp: ModuleType, fuse: bool, ov
         if asked.inputs is None
         else read_inputs(asked.inputs, model, None if stored else asked.dtype)
     )
-    library = asked.library if asked.library == "torch" else xp.__name__
-    options = Options(fuse, overlap, True, library, stored, machine_text(plan.machine))
+    library = asked.library if asked.library != "numpy" else xp.__name__
+    options = Options(fuse, overlap, True, library, stored, machine_text(plan.machine), asked.from_root)
     program = build_program(plan.graph, plan.machine.hierarchy, plan.choices, options)
     try:
         with Watch(f"running on {asked.ranks} {'virtual' if asked.virtual else 'MPI'} ranks"):
@@ -152,6 +153,8 @@ def _lines(plan: Plan, program: Program, asked: RunRequest, ran: _Ran) -> Iterat
         busiest = zip(values, levels, strict=True)
         yield f"{name:<36} " + ", ".join(f"{bytes_text(b)} into the busiest {level}" for b, level in busiest)
     calls = ", ".join(f"{n} {name}" for name, n in count(program).items())
+    if asked.from_root:
+        yield from root_lines(tuple(root_transfers(plan.graph, plan.machine, plan.choices)))
     yield f"collectives per rank: {calls or 'none'}"
     yield from table(summary(ran.spans, asked.ranks), asked.ranks)
     if asked.virtual:

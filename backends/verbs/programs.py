@@ -11,7 +11,9 @@ Virtual ranks are threads of one process: their seconds are those of copies in i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from statistics import median
 
@@ -36,17 +38,34 @@ MOST_DATA = 1 << 32
 
 
 @dataclass(frozen=True)
-class ProgramRun:
-    """What the user asked of a run of programs.  `payload`: bytes per device (None: what the program is priced for, at
-    most `MOST_BYTES`).
+class Drawn:
+    """What is summed: `payload` bytes per device (None: what the program is priced for, at most `MOST_BYTES`), timed
+    `repeats` times.
     """
+
+    payload: int | None
+    repeats: int
+
+
+def drawn_data(command: Callable[..., int]) -> Callable[..., int]:
+    """A command takes the options `payload` and `repeats` as one, `drawn`."""
+
+    @wraps(command)
+    def invoke(*args: object, payload: int | None, repeats: int, **given: object) -> int:
+        return command(*args, drawn=Drawn(payload, repeats), **given)
+
+    return invoke
+
+
+@dataclass(frozen=True)
+class ProgramRun:
+    """What the user asked of a run of programs."""
 
     ranks: int
     virtual: bool
     seed: int
     timeout: float
-    payload: int | None
-    repeats: int
+    drawn: Drawn
     as_json: bool
 
 
@@ -76,7 +95,7 @@ def run_programs(path: Path, certificate: ReductionCertificate, published: Publi
                     system,
                     width,
                     asked.seed,
-                    repeats=asked.repeats,
+                    repeats=asked.drawn.repeats,
                     timeout_s=asked.timeout,
                     beside=True,
                 )
@@ -87,17 +106,21 @@ def run_programs(path: Path, certificate: ReductionCertificate, published: Publi
         return Exit.INTERNAL
     transport = "virtual ranks: threads of one process" if asked.virtual else "MPI ranks on this machine"
     what = (
-        f"{transport}; from a barrier to when the slowest rank has its result, median of {asked.repeats} repetitions "
-        f"after {WARM_UP} that are not counted"
+        f"{transport}; from a barrier to when the slowest rank has its result, median of {asked.drawn.repeats} "
+        f"repetitions after {WARM_UP} that are not counted"
     )
     if asked.as_json:
         about = {"identity": published.identity, "verdict": published.verdict.value, "ranks": devices}
-        run_as = {"transport": "virtual" if asked.virtual else "mpi", "seed": asked.seed, "repeats": asked.repeats}
+        run_as = {
+            "transport": "virtual" if asked.virtual else "mpi",
+            "seed": asked.seed,
+            "repeats": asked.drawn.repeats,
+        }
         emit({**about, **run_as, "programs": [_row(*row) for row in rows], "what_is_measured": what})
     else:
         say(f"{path}: {published.verdict.value} {published.kind}, {devices} ranks ({transport})")
-        say(*(line for row in rows for line in _lines(row, asked.repeats)))
-        if asked.repeats:
+        say(*(line for row in rows for line in _lines(row, asked.drawn.repeats)))
+        if asked.drawn.repeats:
             say(f"  measured: {what}")
     return Exit.DONE if all(found.correct and single.correct for _, _, found, single in rows) else Exit.REFUTED
 
@@ -108,10 +131,10 @@ def _refuse_sizes(path: Path, devices: int, asked: ProgramRun) -> None:
         raise InputError(
             f"{path}: the program is for {devices} devices, -n asks for {asked.ranks} ranks; run it with -n {devices}"
         )
-    if (asked.payload or 0) * devices > MOST_DATA:
+    if (asked.drawn.payload or 0) * devices > MOST_DATA:
         raise InputError(
-            f"--bytes {asked.payload} on {devices} ranks of one machine is more than {bytes_text(MOST_DATA)}; at most "
-            f"--bytes {MOST_DATA // devices}"
+            f"--bytes {asked.drawn.payload} on {devices} ranks of one machine is more than {bytes_text(MOST_DATA)}; "
+            f"at most --bytes {MOST_DATA // devices}"
         )
 
 
@@ -132,7 +155,7 @@ def _lines(row: Row, repeats: int) -> list[str]:
 
 def _width(one: Chosen, asked: ProgramRun) -> int:
     priced = MOST_BYTES if one.spec is None else min(MOST_BYTES, one.spec.payload)
-    return max(1, (asked.payload or priced) // (8 * one.request.system().chunks))
+    return max(1, (asked.drawn.payload or priced) // (8 * one.request.system().chunks))
 
 
 def _text(outcome: Outcome) -> str:

@@ -53,7 +53,7 @@ from .nodes import check_mpi, node_options, on_machine, rank_place
 from .overlapped import run_overlapped
 from .pipelined import run_pipelined
 from .placed import Placed, run_placed
-from .programs import ProgramRun, run_programs
+from .programs import Drawn, ProgramRun, drawn_data, run_programs
 from .scheduled import RunRequest
 from .train import Training, run_training, training_options
 
@@ -61,7 +61,7 @@ RUN: Final = Combinations(
     "run",
     (
         *("ranks", "backend", "virtual", "inputs", "seed", "dtype", "kernels", "timeout", "trace", "overlap", "fuse"),
-        *("pace", "communication", "steps", "data", "save", "save_every", "resume", "compare"),
+        *("pace", "from_root", "communication", "steps", "data", "save", "save_every", "resume", "compare"),
         *("payload", "repeats", "hostfile", "heartbeat", *OUTPUT),
     ),
     (
@@ -74,13 +74,13 @@ RUN: Final = Combinations(
             "communication",
             (
                 *("backend", "virtual", "inputs", "seed", "dtype", "kernels", "timeout", "trace", "overlap", "fuse"),
-                *("pace", "steps", "output", "force"),
+                *("pace", "from_root", "steps", "output", "force"),
             ),
             "it starts no ranks, and prints what they would send",
         ),
         Apart(
             "steps",
-            ("trace", "pace", "backend=cupy"),
+            ("trace", "pace", "from_root", "backend=cupy"),
             "many steps are run on processors, as fast as they can, untraced",
         ),
         Apart(
@@ -94,7 +94,7 @@ RUN: Final = Combinations(
         *(
             Apart(
                 f"plan_file={kind}",
-                ("communication", "kernels", "backend=cupy", "overlap", "fuse"),
+                ("from_root", "communication", "kernels", "backend=cupy", "overlap", "fuse"),
                 "it runs in the order of its schedule, on processors and without kernels of your own",
             )
             for kind in ("pipelined", "overlapped")
@@ -102,8 +102,8 @@ RUN: Final = Combinations(
         Apart(
             "plan_file=reduction",
             (
-                *("backend", "inputs", "dtype", "kernels", "trace", "overlap", "fuse", "pace", "communication"),
-                *("steps", "data", "save", "save_every", "resume", "compare", "output", "force"),
+                *("backend", "inputs", "dtype", "kernels", "trace", "overlap", "fuse", "pace", "from_root"),
+                *("communication", "steps", "data", "save", "save_every", "resume", "compare", "output", "force"),
             ),
             "it sums drawn integers on every device, and its result is that sum",
         ),
@@ -123,6 +123,7 @@ RUN: Final = Combinations(
         "overlap": "the order of a rank's work, not its result",
         "save_every": "more states are written, all of them the run's",
         "fuse": "how chains of operators are run, not their result",
+        "from_root": "where data begin and end, not what comes out",
         "kernels": "permits a function where the plan names it",
     },
 )
@@ -135,10 +136,11 @@ RUN: Final = Combinations(
 )
 @click.option(
     "--backend",
-    type=click.Choice(["numpy", "torch", "cupy", "auto"]),
+    type=click.Choice(["numpy", "numba", "torch", "cupy", "auto"]),
     default="auto",
     show_default=True,
-    help="Who computes: NumPy, PyTorch on the same memory, or CuPy (auto: CuPy if a GPU answers, else NumPy).",
+    help="Who computes: NumPy; the same with chains as loops that numba compiles, for many steps; PyTorch on the same "
+    "memory; or CuPy (auto: CuPy if a GPU answers, else NumPy).",
 )
 @click.option("--virtual", is_flag=True, help="All ranks in this process, no MPI; counts the bytes moved.")
 @click.option(
@@ -177,6 +179,12 @@ RUN: Final = Combinations(
     help="Of plans with a schedule: every task lasts at least FACTOR times its planned time.",
 )
 @click.option(
+    "--from-root",
+    is_flag=True,
+    help="Inputs lie on rank 0 alone and are scattered from it, outputs are gathered to it: the reshardings "
+    "that --communication prices, which no claim of a plan counts.",
+)
+@click.option(
     "--communication",
     is_flag=True,
     help="Start no ranks: print every resharding, who solves it and why, and its bytes beside a lower bound.",
@@ -202,6 +210,7 @@ RUN: Final = Combinations(
 @json_option
 @click.pass_obj
 @refuse_combinations(RUN)
+@drawn_data
 def run_command(
     publisher: Publisher,
     plan_file: Path,
@@ -217,9 +226,9 @@ def run_command(
     overlap: bool,
     fuse: bool,
     pace: float | None,
+    from_root: bool,
     communication: bool,
-    payload: int | None,
-    repeats: int,
+    drawn: Drawn,
     output: Path | None,
     as_json: bool,
     steps: int | None,
@@ -240,11 +249,11 @@ def run_command(
     if kind_of_plan == "reduction":
         check_mpi(virtual, ranks, spread)
         programs = publisher.programs(plan_file)
-        return run_programs(plan_file, *programs, ProgramRun(ranks, virtual, seed, timeout, payload, repeats, as_json))
-    library = "torch" if backend == "torch" else "numpy"
-    check_library(library)
+        return run_programs(plan_file, *programs, ProgramRun(ranks, virtual, seed, timeout, drawn, as_json))
+    check_library(library := backend if backend in ("numba", "torch") else "numpy")
     asked = RunRequest(
-        *(ranks, virtual, inputs, seed, dtype, timeout, trace, output, write_arrays, as_json, pace or 0.0, library)
+        *(ranks, virtual, inputs, seed, dtype, timeout, trace, output, write_arrays, as_json, pace or 0.0, library),
+        from_root=from_root,
     )
     with Watch("checking the plan"):
         found = publisher.open(plan_file).with_choices()

@@ -29,7 +29,7 @@ Writer = Callable[[Path, Mapping[str, Array]], None]
 @dataclass(frozen=True)
 class RunRequest:
     """What the user asked of a run.  `pace`: tasks last at least so many times their planned time;
-    `library`: who computes operators, numpy or torch.
+    `library`: who computes operators, numpy, numba or torch; `from_root`: data begin and end on rank 0.
     """
 
     ranks: int
@@ -44,6 +44,7 @@ class RunRequest:
     as_json: bool
     pace: float
     library: str
+    from_root: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,13 +30,15 @@ from .choices import Choices, check_choices, copy_layout, input_layout, output_l
 from .resharding import CommunicationPlan, derive
 from .transfers import Exchange, crossing
 
+Direction = Literal["scatter", "gather"]
+
 
 @dataclass(frozen=True)
 class RootTransfer:
     """`moved` and `least`: bytes that all ranks receive together."""
 
     tensor: str
-    direction: Literal["scatter", "gather"]
+    direction: Direction
     plan: CommunicationPlan
     moved: int
     least: int
@@ -56,7 +58,19 @@ def root_layout(shape: tuple[int, ...], hierarchy: tuple[int, ...]) -> Layout:
 
 def root_transfers(graph: Graph, machine: Machine, choices: Choices) -> Iterator[RootTransfer]:
     """Of all inputs and parameters, then of all outputs, in the order of the graph.  Raises `ChoicesError`."""
-    hierarchy = machine.hierarchy
+    for tensor, direction, plan in root_reshardings(graph, machine.hierarchy, choices):
+        t = graph.tensor(tensor)
+        if direction == "scatter":
+            least = int(plan.target.volumes()[1:].sum())
+        else:
+            least = t.elements - int(plan.source.volumes()[0])
+        yield _priced(tensor, direction, plan, least * t.element_bytes, t.element_bytes, machine)
+
+
+def root_reshardings(
+    graph: Graph, hierarchy: tuple[int, ...], choices: Choices
+) -> Iterator[tuple[str, Direction, CommunicationPlan]]:
+    """Tensor, direction and steps of each, in the same order.  Raises `ChoicesError`."""
     check_choices(graph, hierarchy, choices)
     placements, copies, readers = dict(choices.operators), dict(choices.copies), graph.readers()
     for t in graph.tensors:
@@ -68,8 +82,7 @@ def root_transfers(graph: Graph, machine: Machine, choices: Choices) -> Iterator
             ((i, j),) = readers[t.name]
             op = graph.operators[i]
             target = input_layout(op, j, graph, placements[op.name], hierarchy)
-        least = int(target.volumes()[1:].sum()) * t.element_bytes
-        yield _movement(t.name, "scatter", root_layout(t.shape, hierarchy), target, least, t.element_bytes, machine)
+        yield t.name, "scatter", derive(root_layout(t.shape, hierarchy), target)
     writer = graph.writer()
     for name in graph.outputs:
         t = graph.tensor(name)
@@ -80,20 +93,12 @@ def root_transfers(graph: Graph, machine: Machine, choices: Choices) -> Iterator
         else:
             op = next(o for o in graph.operators if o.output.tensor == name)
             source = output_layout(op, graph, placements[op.name], hierarchy)
-        least = int(t.elements - source.volumes()[0]) * t.element_bytes
-        yield _movement(name, "gather", source, root_layout(t.shape, hierarchy), least, t.element_bytes, machine)
+        yield name, "gather", derive(source, root_layout(t.shape, hierarchy))
 
 
-def _movement(
-    tensor: str,
-    direction: Literal["scatter", "gather"],
-    source: Layout,
-    target: Layout,
-    least: int,
-    size: int,
-    machine: Machine,
+def _priced(
+    tensor: str, direction: Direction, plan: CommunicationPlan, least: int, size: int, machine: Machine
 ) -> RootTransfer:
-    plan = derive(source, target)
     moved = sum(int(s.transfers.volumes().sum()) for s in plan.steps if isinstance(s, Exchange)) * size
     seconds = sum(
         (

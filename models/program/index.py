@@ -109,6 +109,11 @@ class Access:
         """Axes that occur in the access, in order of first occurrence."""
         return tuple(dict.fromkeys(a for i in self.index for a, _ in i.terms))
 
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether every dimension is indexed by an axis of its own: dimension k by `axes[k]`."""
+        return tuple(i.single for i in self.index) == self.axes
+
 
 def access(tensor: str, *index: str | Affine) -> Access:
     """Shorthand: `access("x", "b", "k")` reads x[b, k].

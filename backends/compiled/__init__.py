@@ -1,0 +1,1 @@
+"""Computes chains of operators as loops that numba compiles (`--backend numba`)."""
