@@ -96,8 +96,8 @@ class PipelineRequest:
     `recompute`: such a text, or "auto" for the best number of `blocks` from the first stage on; `stages`: auto, P:M or
     P:M:V; `without`: placements that are forbidden, in order of `FORBIDDEN_WORDS`; `interleave`: chunks that a stage
     may have; `overlap`: reshardings run beside operators inside a phase; `tight`: the whole machine has no room for the
-    step without recomputation; `known`: seconds of a step that another search has found; `whole`: hash of the program
-    whose step on the whole machine that search is about, so that one stage of it is nothing new.
+    step without recomputation; `known`: seconds of a step that another search has found; `whole`: steps on the
+    whole machine are what other searches are about, so that one stage is not asked for.
     """
 
     make: Callable[[str], TrainingStep | None]
@@ -113,7 +113,7 @@ class PipelineRequest:
     overlap: bool = False
     tight: bool = False
     known: Fraction | None = None
-    whole: str = ""
+    whole: bool = False
 
 
 def require_words(without: Collection[str], known: Collection[str]) -> None:
@@ -191,7 +191,7 @@ def carry_out_pipelined(
         where = request.space or default_space(request.machine)
         job = Job(made.graph, cut, request.machine, where, request.memory, request.without, request.overlap)
         fits = [(p, m) for p, m in pairs if p <= cut.units] or pairs  # what has too few units is refused there
-        if request.stages == AUTO and request.whole and made.graph.sha256() == request.whole:
+        if request.stages == AUTO and request.whole:
             fits = [(p, m) for p, m in fits if p > 1] or fits
         more = triples_of(request, fits, cut.units)
         wanted = Wanted(min([elsewhere, *steps]), not steps, insist)

@@ -115,7 +115,9 @@ class Searches:
         self.joined = self.tight = False
         self.too_large: TooLarge | None = None
         self.alone: Planned | None = None
-        self.whole = ""  # hash of the program whose plans on the whole machine are in the claim, overlap in it if asked
+        self.whole = (
+            False  # whether plans on the whole machine are in the claim, overlapped ones if these are asked for
+        )
         self.step: TrainingStep | None = None
         self.derived: list[tuple[PlanRequest, TrainingStep | None]] = []
         f = self.freedoms
@@ -253,7 +255,7 @@ class Searches:
         planning, found = carry_out_overlapped(job, self._part(), self.notify, self.tell, alone)
         if found is None or isinstance(found, NothingFits):
             return "nothing was found that fits in any order" if found else "no plan was found in its part of the limit"
-        self.whole = job.graph.sha256()
+        self.whole = True
         self._keep(write_overlap(None, found.certificate()), found.best.makespan, planning.problem.scale)
         return ""
 
@@ -321,7 +323,7 @@ class Searches:
         """Keep the plan; why there is none otherwise."""
         self.alone = planned
         if planned.plan is not None:
-            self.whole = "" if self.freedoms.overlap else planned.plan.graph.sha256()
+            self.whole = not self.freedoms.overlap
             scale = planned.planning.problem.scale
             self._keep(write_plan(None, with_error_bounds(planned)), planned.answer.cost, scale, alone=True)
             return ""
