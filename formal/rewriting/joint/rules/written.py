@@ -169,13 +169,13 @@ def _gains(n: Node, operands: int) -> tuple[Read, ...]:
 
 def _without_digits(body: Expression, sizes: Sequence[int]) -> Expression | None:
     while isinstance(body, Digit):
-        if body.modulus == Poly.of(1):
+        index = [j for j in range(len(sizes)) if body.numerator == Poly.of(f"i{j}")]
+        if index and body.modulus.constant is not None and sizes[index[0]] <= body.modulus.constant:
+            value = Poly.of(0)
+        elif body.modulus == Poly.of(1):
             value = body.numerator
         else:
-            index = [j for j in range(len(sizes)) if body.numerator == Poly.of(f"i{j}")]
-            if not index or body.modulus.constant is None or sizes[index[0]] > body.modulus.constant:
-                return None
-            value = Poly.of(0)
+            return None
         body = substitute(body.body, {body.variable: value})
     return body
 
