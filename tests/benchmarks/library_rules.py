@@ -13,7 +13,7 @@ backwards it is the same rule.  It adds something where no other rule has added 
 
     steps      of libraries in the derivation: what is kept because a cheaper program needs it
     limit      steps of work and not seconds, so that a busy machine gives the same page; 8M are about 8 seconds; with
-               0 nothing is planned
+               0 nothing is planned, and the page is `results/rules-that-fire.md`
     gain       what the best plan without libraries' rules (but with those that are built in) costs more; -: neither
                closed
 """
@@ -51,7 +51,8 @@ from shardproof.proofs.rewrites.library import read_library, write_library
 from shardproof.proofs.rewrites.plain import BACKWARDS, DEFAULTS, plain_rules
 
 ROOT = Path(__file__).resolve().parent
-KEPT, PAGE = ROOT / "results/library-rules.json", ROOT / "results/library-rules.md"
+PAGE, FIRE_PAGE = ROOT / "results/library-rules.md", ROOT / "results/rules-that-fire.md"
+"""The second one, of `--steps 0`, has what fires and no plans."""
 MACHINE = "cloud-a100:1x2"
 SATURATION_S = 30.0
 """Seconds for the e-graph of one model; what was found by then is counted."""
@@ -149,12 +150,17 @@ def distinct(fired: Mapping[str, set[str]], books: Mapping[str, Book]) -> int:
 SUMS = frozenset({"add", "add_along", "subtract"})
 
 
-def orders_sums(rule: Substitution) -> bool:
+def leads_nowhere(rule: Substitution) -> bool:
     """Whether a rule puts the terms of a sum in another order, and nothing else: there are more orders than all other
-    programs together, and `add-many` has them as one operator.
+    programs together, and `add-many` has them as one operator.  Or makes operators of none that undo each other, such
+    as two signs.
     """
-    sides = [[n.operator for n in nodes] for nodes in (rule.left, rule.right)]
-    return all(set(names) <= SUMS | {"take", "drop", "negate"} and sum(n in SUMS for n in names) > 1 for names in sides)
+    left, right = (Counter(n.operator for n in nodes) for nodes in (rule.left, rule.right))
+    order = all(
+        set(names) <= SUMS | {"take", "drop", "negate"} and sum(names[n] for n in SUMS) > 1 for names in (left, right)
+    )
+    more = [big - small for big, small in ((left, right), (right, left)) if small <= big]
+    return order or any(sum(extra.values()) > 1 for extra in more)
 
 
 def keep(books: Mapping[str, Book], generated: Path, to: Path, made: Mapping[str, Callable[[], Graph]]) -> None:
@@ -177,7 +183,7 @@ def write_kept(books: Mapping[str, Book], generated: Path, to: Path, found: set[
     known = {form(r) for b in books.values() for r in plain_rules(b.data)}
     kept = list[Proved]()
     for j in library.judgements:
-        if isinstance(j, Proved) and j.rule.name in found and form(j.rule) not in known and not orders_sums(j.rule):
+        if isinstance(j, Proved) and j.rule.name in found and form(j.rule) not in known and not leads_nowhere(j.rule):
             known.add(form(j.rule))
             kept.append(j)
     named = tuple(replace(j, rule=replace(j.rule, name=f"m{k}")) for k, j in enumerate(kept))
@@ -242,16 +248,51 @@ def page(rows: Mapping[str, Mapping[str, object]], books: Mapping[str, Book]) ->
             f"| {name} | {row['operators']} | {sum(map(len, fired.values()))} | {sum(map(len, adds.values()))} | {len(groups)} | {sum(steps.values())} | {row['seconds']} "
             f"| {'' if cost is None else f'{1e3 * cost:.6f}'} | {said} | {', '.join(list(steps)[:6])} |"
         )
-    total = sum(len(plain_rules(b.data)) for b in books.values())
-    lines += [
+    return "\n".join([*lines, "", counted(names, added, books, len(rows))]) + "\n"
+
+
+def fire_page(rows: Mapping[str, Mapping[str, object]], books: Mapping[str, Book]) -> str:
+    """What fires, without plans."""
+    names, added = ({name: set[str]() for name in books} for _ in range(2))
+    lines = [
+        "# Rules of the libraries that come along that fire on models",
         "",
-        f"{distinct(names, books)} of {total} rules fire on some of {len(rows)} models: "
+        (
+            "`python tests/benchmarks/library_rules.py --steps 0`: a rule fires where its left side is found in the e-graph "
+            "of a model, its preconditions hold with the sizes there and its right side has a type; it adds where no other "
+            f"rule has added that before it. At most {SATURATION_S:.0f} s a model; processor seconds of one process."
+        ),
+        "",
+        f"| model | operators | {' | '.join(books)} | add | by groups | s |",
+        f"|---|---:|{'---:|' * len(books)}---:|---:|---:|",
+    ]
+    for name, row in sorted(rows.items()):
+        fired, adds, groups = row["fired"], row["adds"], row["groups"]
+        assert isinstance(fired, dict) and isinstance(adds, dict) and isinstance(groups, list)
+        for book in fired:
+            names[book].update(fired[book])
+            added[book].update(adds[book])
+        many = " | ".join(str(len(fired[book])) for book in books)
+        lines.append(
+            f"| {name} | {row['operators']} | {many} | {sum(map(len, adds.values()))} | {len(groups)} "
+            f"| {row['seconds']} |"
+        )
+    return "\n".join([*lines, "", counted(names, added, books, len(rows))]) + "\n"
+
+
+def counted(
+    names: Mapping[str, set[str]], added: Mapping[str, set[str]], books: Mapping[str, Book], models: int
+) -> str:
+    """How many rules fire, and add."""
+    total = sum(len(plain_rules(b.data)) for b in books.values())
+    return (
+        f"{distinct(names, books)} of {total} rules fire on some of {models} models, those that are equal but for names "
+        "counted once: "
         + ", ".join(f"{len(n)} of {name}.spz" for name, n in names.items())
         + f"; {distinct(added, books)} of them add what no other added before: "
         + ", ".join(f"{len(n)} of {name}.spz" for name, n in added.items())
-        + ".",
-    ]
-    return "\n".join(lines) + "\n"
+        + "."
+    )
 
 
 def main() -> int:
@@ -266,7 +307,10 @@ def main() -> int:
     if given.keep is not None:
         keep(books, given.keep, given.output, {n: m for n, m in models().items() if given.only in n})
         return 0
-    rows = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() and not given.again else {}
+    page_at = PAGE if given.steps else FIRE_PAGE
+    kept = page_at.with_suffix(".json")
+    rows = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() and not given.again else {}
+    rows = {name: row for name, row in rows.items() if "adds" in row}
     for name, make in models().items():
         if given.only in name and name not in rows:
             try:
@@ -276,8 +320,8 @@ def main() -> int:
                 continue
             rows[name] = measured(graph, books, given.steps)
             print(name, json.dumps({k: v for k, v in rows[name].items() if k != "fired"}), file=sys.stderr, flush=True)
-            KEPT.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    PAGE.write_text(text := page(rows, books), encoding="utf-8")
+            kept.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    page_at.write_text(text := (page if given.steps else fire_page)(rows, books), encoding="utf-8")
     print(text)
     return 0
 
