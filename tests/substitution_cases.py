@@ -32,7 +32,8 @@ ALIKE = (
     ("tile", "block_sum", "partition"),
     ("max_pool", "average_pool", "average_pool_inside"),
     ("replicate", "reduce"),
-    ("softmax", "layer_norm"),
+    ("softmax", "layer_norm", "rms_norm"),
+    ("add_along", "scale_along"),
 )
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from shardproof.formal.rewriting.generate import Pruner, generate, in_order, is_parallel, tree_size
 from shardproof.formal.rewriting.generate_terms import Candidate, Enumeration, Pool, label
-from shardproof.formal.rewriting.pools import rank2_pool
+from shardproof.formal.rewriting.pools import POOLS, rank2_pool
 from shardproof.models.rewrites.terms import Apply, Term, sides_text
 from shardproof.verify.rewrites.library import check_judgement
 
@@ -140,6 +140,32 @@ def test_a_journal_is_taken_up_again(tmp_path: Path, basis: tuple[list, object])
     journal.write_text('{"settings": "of another run"}\n["proved"]\n')
     kept, _ = generate([SMALL], 1, journal)
     assert len(kept) == len(basis[0])
+
+
+def twice_in(t: Term) -> bool:
+    return isinstance(t, Apply) and (len(set(t.arguments)) < len(t.arguments) or any(map(twice_in, t.arguments)))
+
+
+@pytest.mark.parametrize("name", ["vectors", "layers", "norms", "channels"])
+def test_no_operator_reads_one_tensor_twice(name: str) -> None:
+    e = Enumeration(POOLS[name](2))
+    e.enumerate_all()
+    found = e.candidates()
+    assert len(found) > 20 and not any(twice_in(c.left) or twice_in(c.right) for c in found)
+
+
+def test_operators_of_three_operands_are_enumerated() -> None:
+    e = Enumeration(POOLS["norms"](1))
+    e.enumerate_all()
+    terms = [t for level in e.levels for k in level if isinstance(t := e.terms.term(k), Apply)]
+    # over either axis, of two matrices, with two vectors as gain and bias or the other way round
+    assert sum(t.label[0] == "layer_norm_affine" for t in terms) == 2 * 2 * 2
+
+
+def test_a_gain_moves_from_what_is_multiplied_into_the_weight() -> None:
+    e = Enumeration(POOLS["layers"](2))
+    e.enumerate_all()
+    assert "scale_along[1](a, b) @ c = a @ scale_along[0](c, b)" in {text(c) for c in e.candidates()}
 
 
 def test_order_puts_general_rules_first() -> None:

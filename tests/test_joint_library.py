@@ -52,7 +52,8 @@ from shardproof.verify.rewrites.library import check_members
 from tests.plan_rules import library
 
 GENERATED = SHIPPED / "generated-3.spz"
-BOOKS = {path.stem: read_book(path.read_bytes()) for path in (DEFAULT, GENERATED, SHIPPED / "taso-axioms.spz")}
+LAYERS = SHIPPED / "layers.spz"
+BOOKS = {path.stem: read_book(path.read_bytes()) for path in (DEFAULT, GENERATED, LAYERS, SHIPPED / "taso-axioms.spz")}
 
 
 @shardproof.program(x=(64, 32), y=(64, 32), z=(64, 32))

@@ -149,8 +149,10 @@ STARTS = {
 
 NOT_TRIED: Mapping[tuple[str, str], str] = {
     ("plan", "explain_cost"): "printed behind the plan; rows of the table refuse it beside what prints otherwise",
-    ("plan", "operators"): "of models that call one: tests/test_specified.py",
-    ("import", "operators"): "of models that call one: tests/test_specified.py",
+    **{
+        (verb, "operators"): "of models that call one: tests/test_specified.py"
+        for verb in ("plan", "import", "audit", "fits")
+    },
     ("import", "expert_places"): "of modules with experts: tests/test_torch_experts.py",
     **{(verb, "expert_loads"): "of models with experts: tests/test_indexed_operators.py" for verb in ("plan", "audit")},
     **{("place", n): "of experts: tests/test_expert_places.py" for n in ("experts", "ranks", "copies", "permuted")},

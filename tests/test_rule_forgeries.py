@@ -27,7 +27,17 @@ from .test_rule_functions import CASES
 FEW, MANY, PARTS = 160, 30_000, 10
 """Forgeries in `make test` and, in parts, in `make test-slow`."""
 INSTANCES = 8
-IRRATIONAL = {"sigmoid", "tanh", "exp", "gelu", "softmax", "layer_norm"}
+IRRATIONAL = {
+    "sigmoid",
+    "tanh",
+    "exp",
+    "gelu",
+    "softmax",
+    "layer_norm",
+    "layer_norm_affine",
+    "rms_norm",
+    "rms_norm_scaled",
+}
 
 
 @cache

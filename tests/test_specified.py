@@ -505,3 +505,29 @@ def test_a_custom_operator_of_pytorch(
     assert run(["run", "p.spz", "-n", "2", "--virtual"]) == 0
     known.forget()
     assert run([*line, "--operator", "other.toml", "--force"]) == 3  # not what the module computes
+
+
+@pytest.mark.torch
+def test_audits_fits_and_sweeps_know_operators_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.toml").write_text(toml(MIX | {"name": "mine::local_mix"}))
+    Path("model.py").write_text(TORCH)
+    Path("all.json").write_text("{}")
+    audit = ["audit", "model.py:heads", "--strategy", "all.json", "--machine", "localhost:2"]
+    fits = ["fits", "model.py:heads", "--machine", "localhost:2", "--memory", "1GiB"]
+    for line in (audit, fits):
+        assert run(line) == 3
+        assert "--operator FILE" in capsys.readouterr().err
+        assert run([*line, "--operator", "own.toml", "--json"]) == 0
+        assert "splits the output" in capsys.readouterr().out
+        known.forget()
+    Path("choices.json").write_text("[0]")
+    assert run(["audit", "three.json", "--strategy", "choices.json", "--operator", "own.toml"]) == 3
+    assert "--operator" in capsys.readouterr().err
+    Path("jobs.toml").write_text(
+        '[every]\nmodel = "model.py:heads"\noperator = "own.toml"\n[each]\nmachine = ["localhost:1", "localhost:2"]\n'
+    )
+    assert run(["sweep", "jobs.toml", "-o", "plans", "--json"]) == 0
+    assert [row["exit"] for row in json.loads(capsys.readouterr().out)["rows"]] == [0, 0]

@@ -111,6 +111,18 @@ def test_softmax_and_layer_norm_are_what_they_say() -> None:
     assert (value("layer_norm", x, axis=1) == value("layer_norm", x + 5, axis=1)).all()
 
 
+def test_biases_gains_and_norms_with_them_are_what_they_say() -> None:
+    x, rows, columns = numbers(2, 3), np.array([5, -7]), np.array([2, 3, -4])
+    assert (value("add_along", x, columns, axis=1) == x + columns).all()
+    assert (value("scale_along", x, rows, axis=0) == x * rows[:, None]).all()
+    assert (value("subtract", x, x * 3) == -2 * x).all() and (value("negate", x) == -x).all()
+    norm = value("layer_norm", x, axis=0)
+    assert (value("layer_norm_affine", x, columns, columns + 1, axis=0, along=1) == norm * columns + columns + 1).all()
+    scaled = value("rms_norm_scaled", x, columns, axis=1, along=1)
+    assert (scaled == value("rms_norm", x, axis=1) * columns).all()
+    assert (value("rms_norm", x, axis=1) == value("rms_norm", x[:, ::-1], axis=1)[:, ::-1]).all()
+
+
 def test_parallel_operators_keep_what_is_denoted() -> None:
     evaluator = Evaluator(Exact())
     x, w = numbers(4, 6).astype(object), numbers(2, 6, seed=1).astype(object)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -41,8 +42,9 @@ class Pool:
 
     `shapes`: sizes of every row of `inputs`; where there are none all sizes are `size`.  `fixed`: (axis, size) of every
     row that rules ask for as they are.  `ids`: rows that hold numbers of rows of a table, and are read by look-ups
-    only.  `apart`: sets of operators that are not put inside each other.  `sharded`: whether rules are asked for
-    unknown degrees of the inputs.
+    only.  `apart`: sets of operators that are not put inside each other.  `twice`: whether an operator may read one
+    tensor twice, which operators of models hardly ever do.  `sharded`: whether rules are asked for unknown degrees of
+    the inputs.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Pool:
     ids: tuple[int, ...] = ()
     apart: tuple[frozenset[str], ...] = ()
     sharded: bool = True
+    twice: bool = True
 
 
 @dataclass(frozen=True)
@@ -146,8 +149,10 @@ class Enumeration:
                 if arity == 1:
                     for a in self.levels[size - 1]:
                         self._try(number, (a,), size)
-                else:
+                elif arity == 2:
                     self._pairs(number, size)
+                else:
+                    self._wide(number, arity, size)
             self.counts.by_size.append((size, len(self.levels[size])))
         self.counts.classes = len(self._classes_of)
         self.counts.pairs = len(self.pairs)
@@ -168,10 +173,18 @@ class Enumeration:
                             if b != a and len(self._closure[b]) != size - 1:
                                 self._try(number, (b, a), size)
 
+    def _wide(self, number: int, arity: int, size: int) -> None:
+        """The first operand is any representative, the others are inputs: gains and biases."""
+        for a in self.levels[size - 1]:
+            for others in product(self.levels[0], repeat=arity - 1):
+                self._try(number, (a, *others), size)
+
     def _try(self, number: int, arguments: tuple[int, ...], size: int) -> None:
         name = self.terms.labels[number][0]
         inside = frozenset[str]().union(*(self._inside.get(a, frozenset()) for a in arguments))
         if any(name in group and group & inside for group in self.pool.apart):
+            return
+        if not self.pool.twice and len(set(arguments)) < len(arguments):
             return
         ids = {1} if name in LOOK_UPS else set()
         if self._ids and {k for k, a in enumerate(arguments) if a in self._ids} != ids:

@@ -10,6 +10,10 @@
     tables                   rows that are looked up, and bags of them
     parts                    a product with tensors side by side as a sum of products: five operators, of few kinds
     activations              products and convolutions with a map of their result
+    vectors                  biases and gains along an axis of a matrix; no operator reads one tensor twice
+    layers, channels         the same of products and of convolutions, with parts and tensors side by side
+    folds                    a gain and a bias of what is multiplied, given to the product: an operator more
+    norms                    norms of rows and channels with gains and biases, of what is moved, looked up and scaled
     operator NAME            an operator that a user specifies, sums, tensors side by side, numbers to multiply by
 
 Pools without parallel operators give rules for tensors that are not sharded: a plan's placements come after its rules.
@@ -19,6 +23,7 @@ Names of sizes: `d` a degree, `s` a stride, `k` a kernel, `n` a length.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import permutations
 from types import MappingProxyType
@@ -210,6 +215,68 @@ def activation_pool(most: int = 2) -> Pool:
     )
 
 
+ALONG: Final = ("add_along", "scale_along")
+MOVES: Final = ("concat", "take", "drop", "transpose")
+NORMS: Final = ("layer_norm", "layer_norm_affine", "rms_norm", "rms_norm_scaled")
+
+
+def on_axes(operators: tuple[str, ...], axes: tuple[int, ...] = (0, 1)) -> tuple[Label, ...]:
+    """Operators on each of some axes; a part has the length `n`."""
+    return tuple(
+        label(o, axis=a, **({"length": "n"} if o in ("take", "drop") else {})) for o in operators for a in axes
+    )
+
+
+def vector_pool(most: int = 3) -> Pool:
+    """Two matrices, vectors along both of their axes, and a number: biases and gains that move."""
+    labels: tuple[Label, ...] = (*on_axes(ALONG), *map(label, ("add", "mul", "subtract", "negate", "scale")))
+    labels += (*on_axes(("concat", "take", "drop", "reduce_sum")), label("transpose", perm=(1, 0)))
+    apart = (MOVES, ("reduce_sum",), ("mul", "scale", "negate"), ("subtract", "negate"))
+    inputs = ((2, (4, 3)), (1, (4,)), (2, (3,)), (1, ()))
+    return replace(plain_pool("vectors", inputs, labels, most, (("n", 1),), apart=apart), twice=False)
+
+
+def layer_pool(most: int = 3) -> Pool:
+    """Products of two matrices with two others, their biases, gains and parts."""
+    labels: tuple[Label, ...] = (label("matmul"), label("add"), label("subtract"), label("negate"), label("scale"))
+    labels += (*on_axes(ALONG), *on_axes(("concat", "take", "drop")), label("transpose", perm=(1, 0)))
+    apart = (MOVES, ("subtract", "negate", "scale"))
+    inputs = ((2, (4, 3)), (2, (3, 5)), (1, (4,)), (1, (3,)), (1, (5,)), (1, ()))
+    return replace(plain_pool("layers", inputs, labels, most, (("n", 2),), apart=apart), twice=False)
+
+
+def fold_pool(most: int = 4) -> Pool:
+    """A product of a matrix with a gain and a bias along the axis that is summed: four operators, of few kinds."""
+    labels: tuple[Label, ...] = (label("matmul"), *on_axes(ALONG, (1,)), label("scale_along", axis=0))
+    labels += (label("reduce_sum", axis=0), label("layer_norm", axis=1), label("softmax", axis=1))
+    apart = (("matmul",), ("reduce_sum",), ("layer_norm", "softmax"))
+    inputs = ((1, (4, 3)), (1, (3, 5)), (1, (3,)), (1, (5,)))
+    return replace(plain_pool("folds", inputs, labels, most, apart=apart), twice=False)
+
+
+def norm_pool(most: int = 3) -> Pool:
+    """Norms of rows and of channels with gains and biases, of what is moved, looked up and multiplied."""
+    labels: tuple[Label, ...] = tuple(label(o, axis=1) for o in ("layer_norm", "rms_norm", "softmax"))
+    labels += tuple(label("layer_norm_affine", axis=a, along=1) for a in (0, 1))
+    labels += (label("rms_norm_scaled", axis=1, along=1), label("layer_norm", axis=0), label("embedding"))
+    labels += (*on_axes(ALONG, (1,)), label("add"), label("mul"), *on_axes(("concat", "take", "drop")))
+    apart = (MOVES, (*NORMS, "softmax"))
+    inputs = ((2, (4, 3)), (2, (3,)), (1, (2,)))
+    return replace(plain_pool("norms", inputs, labels, most, (("n", 1),), ids=(2,), apart=apart), twice=False)
+
+
+def channel_pool(most: int = 3) -> Pool:
+    """Convolutions of an image with two kernels, and biases and gains of channels."""
+    labels: tuple[Label, ...] = (conv("same"), conv("valid"), label("add"), label("negate"), label("relu"))
+    labels += (*on_axes(ALONG), *on_axes(("concat", "take", "drop")), window("max_pool", "valid"))
+    labels += tuple(window("average_pool", p) for p in ("same", "valid"))
+    apart = (("conv", "max_pool", "average_pool"), MOVES, ("negate", "relu"))
+    inputs = ((1, (2, 3, 5, 5)), (2, (4, 3, 3, 3)), (1, (3,)), (2, (4,)))
+    return replace(
+        plain_pool("channels", inputs, labels, most, (("k", 2), ("n", 1), ("s", 2)), apart=apart), twice=False
+    )
+
+
 def operator_pool(s: Specification, most: int = 3) -> Pool:
     """A user's operator, sums, tensors side by side, and numbers to multiply by: two tensors of every operand."""
     if len(s.operands) > MOST_OPERANDS:
@@ -242,6 +309,11 @@ POOLS: Final[Mapping[str, Callable[[int], Pool]]] = MappingProxyType(
         "tables": table_pool,
         "parts": lambda most: part_pool(most + 2),
         "activations": activation_pool,
+        "vectors": vector_pool,
+        "layers": layer_pool,
+        "folds": lambda most: fold_pool(most + 1),
+        "norms": norm_pool,
+        "channels": channel_pool,
     }
 )
 """Name -> the pool with so many operators a side at most."""

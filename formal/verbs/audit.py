@@ -5,7 +5,7 @@ certified gap.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Final
@@ -15,7 +15,9 @@ import click
 from ...models.layout.placement import space
 from ...models.machine.machine import load_machine
 from ...models.machine.shared_links import with_shared_links
+from ...models.program.graph import Graph
 from ...models.sources.compared import note_comparison
+from ...models.sources.frameworks.settings import Settings
 from ...models.sources.load import Attention
 from ...models.sources.training import TrainingStep
 from ...models.sources.zoo import zoo_spec
@@ -28,6 +30,8 @@ from ...models.terminal.options import (
     force_option,
     json_option,
     loads_option,
+    operator_option,
+    options_as,
     output_option,
     refuse_combinations,
     require_combination,
@@ -50,6 +54,7 @@ from ..plans.frameworks import framework_settings, settings_of_step
 from ..plans.layouts import tensor_layouts
 from ..plans.pipelines.request import PipelineRequest
 from ..plans.strategy import ChoiceList, load_strategy
+from ..plans.time_limit import TimeLimit
 from ..selection.solve import Engine
 from .audit_against import Compares, audit_against
 from .audit_joint import audit_program
@@ -69,6 +74,45 @@ UNCONFIRMED: Final[dict[str, object]] = {
     "bars": None,
 }
 """What is left of an answer that the checker has not confirmed: costs, which are evaluated."""
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """The command line of `audit`."""
+
+    subject: str
+    strategy: Path
+    against: Path | None
+    machine: str | None
+    batch: int | None
+    attention: Attention | None
+    expert_loads: Path | None
+    compare: bool
+    operators: tuple[Path, ...]
+    memory: int | None
+    space_name: str | None
+    train: str | None
+    recompute: str | None
+    precision: str | None
+    pipeline: str | None
+    carry: bool
+    joint: bool
+    rewritten: str | None
+    rules: tuple[Path, ...]
+    rewrite_rounds: int
+    rewrite_nodes: int
+    rewrite_time: float | None
+    engine: Engine
+    time_limit: float | None
+    work_limit: int | None
+    gap: Fraction
+    output: Path | None
+    as_json: bool
+
+    def model(self, publisher: Door, subject: str, batch: int | None, notes: list[str], trained: bool) -> Graph:
+        """A program of the command line."""
+        more = self.compare, trained, self.expert_loads, self.operators
+        return note_comparison(publisher, subject, batch, notes, self.attention, *more)
 
 
 @click.command("audit")
@@ -91,6 +135,7 @@ UNCONFIRMED: Final[dict[str, object]] = {
 @attention_option
 @loads_option
 @compare_option
+@operator_option
 @click.option("--memory", type=MEMORY, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
 @click.option(
@@ -135,106 +180,60 @@ UNCONFIRMED: Final[dict[str, object]] = {
 @json_option
 @click.pass_obj
 @refuse_combinations(AUDIT)
-def audit_command(
-    publisher: Door,
-    subject: str,
-    strategy: Path,
-    against: Path | None,
-    machine: str | None,
-    batch: int | None,
-    attention: Attention | None,
-    expert_loads: Path | None,
-    compare: bool,
-    memory: int | None,
-    space_name: str | None,
-    train: str | None,
-    recompute: str | None,
-    precision: str | None,
-    pipeline: str | None,
-    carry: bool,
-    joint: bool,
-    rewritten: str | None,
-    rules: tuple[Path, ...],
-    rewrite_rounds: int,
-    rewrite_nodes: int,
-    rewrite_time: float | None,
-    engine: Engine,
-    time_limit: float | None,
-    work_limit: int | None,
-    gap: Fraction,
-    output: Path | None,
-    as_json: bool,
-) -> int:
+@options_as(AuditOptions)
+def audit_command(publisher: Door, options: AuditOptions) -> int:
     """Say whether a strategy for a MODEL or a selection PROBLEM is optimal."""
-    clock = start_limit(time_limit, work_limit)
+    clock = start_limit(options.time_limit, options.work_limit)
     publisher = publisher.within(clock.late)
     notes: list[str] = []
-    settings = framework_settings(strategy)
-    layouts = None if settings is not None else tensor_layouts(strategy)
-    listed = load_strategy(strategy) if settings is None and layouts is None else None
+    settings = framework_settings(options.strategy)
+    layouts = None if settings is not None else tensor_layouts(options.strategy)
+    listed = load_strategy(options.strategy) if settings is None and layouts is None else None
     kind = (
         "settings" if settings else "layouts" if layouts else "choices" if isinstance(listed, ChoiceList) else "degrees"
     )
     require_combination(AUDIT, kind=kind)
-    if settings is not None and train is not None and machine is not None and against is not None:
-        model = note_comparison(publisher, subject, batch, notes, attention, compare, True, expert_loads)
-        target, shared = with_shared_links(load_machine(machine))
-        job = Compares(model, target, machine, train, recompute, precision, memory)
-        notes.extend(shared)
-        return audit_against(job, (strategy, settings), against, notes, as_json)
-    if settings is not None and train is not None and machine is not None:
-        model = note_comparison(publisher, subject, batch, notes, attention, compare, True, expert_loads)
-        where = space_name and space(space_name)
-        target, shared = with_shared_links(load_machine(machine))
-        notes.extend(shared)
-        if not as_json:
-            say(*(f"note: {note}" for note in notes))
-        which = recompute or ("none" if settings.recompute is None else settings.recompute.value)
-        types = precision or settings.precision
-        settings = settings_of_step(settings, model, train, which, types, str(strategy))
-
-        def make(which: str) -> TrainingStep | None:
-            return training_of(model, train, None, which, types)
-
-        wanted = PipelineRequest(make, target, pipeline or "", which, (), where or None, memory, gap)
-        return audit_pipelined(publisher, wanted, settings, clock, output, as_json)
+    if settings is not None and options.train is not None and options.machine is not None:
+        return _audit_step(publisher, options, settings, (options.train, options.machine), clock, notes)
     with Watch("auditing") as watch:
         if isinstance(listed, ChoiceList):
-            if zoo_spec(subject) is not None:
+            if zoo_spec(options.subject) is not None:
                 raise InputError(
-                    f"{strategy} is a list of choices, which belongs to a selection problem; for a model "
+                    f"{options.strategy} is a list of choices, which belongs to a selection problem; for a model "
                     f"write {{operator: {{axis: {{level: degree}}}}}}"
                 )
             with clock.phase("tables"):
-                problem = load_selection_problem(Path(subject))
-            report = carry_out_audit_of_choices(problem, listed, clock, gap, engine, watch)
+                problem = load_selection_problem(Path(options.subject))
+            report = carry_out_audit_of_choices(problem, listed, clock, options.gap, options.engine, watch)
         else:
-            if machine is None:
+            if options.machine is None:
                 raise InputError(
                     "a strategy for a model needs --machine; for a selection problem the strategy is a list of "
                     "choice indices"
                 )
-            target, shared = with_shared_links(load_machine(machine))
+            target, shared = with_shared_links(load_machine(options.machine))
             notes.extend(shared)
-            where = space(space_name) if space_name is not None else None
-            graph = note_comparison(publisher, subject, batch, notes, attention, compare, False, expert_loads)
+            where = space(options.space_name) if options.space_name is not None else None
+            graph = options.model(publisher, options.subject, options.batch, notes, False)
             program = (
-                graph
-                if rewritten is None
-                else note_comparison(publisher, rewritten, None, notes, attention, compare, False, expert_loads)
+                graph if options.rewritten is None else options.model(publisher, options.rewritten, None, notes, False)
             )
-            given = strategy_for(strategy, program, target)
-            request = AuditRequest(graph, target, given, where, memory, carry, engine, gap)
-            if joint:
-                books = tuple(publisher.book(path) for path in rules or DEFAULTS)
-                rewrites = Rewrites(books, rewrite_rounds, rewrite_nodes, rewrite_time)
-                return audit_program(publisher, program, replace(request, rewrites=rewrites), clock, output, as_json)
+            given = strategy_for(options.strategy, program, target)
+            request = AuditRequest(
+                graph, target, given, where, options.memory, options.carry, options.engine, options.gap
+            )
+            if options.joint:
+                books = tuple(publisher.book(path) for path in options.rules or DEFAULTS)
+                rewrites = Rewrites(books, options.rewrite_rounds, options.rewrite_nodes, options.rewrite_time)
+                return audit_program(
+                    publisher, program, replace(request, rewrites=rewrites), clock, options.output, options.as_json
+                )
             report = carry_out_audit(request, clock, watch, watch.count)
     with Watch("checking"), clock.phase("check"):
-        checked = is_confirmed(publisher.within(clock.late, keep=False), report, output)
-    written = output if checked and report.certificate is not None else None
+        checked = is_confirmed(publisher.within(clock.late, keep=False), report, options.output)
+    written = options.output if checked and report.certificate is not None else None
     code = Exit(report.exit_code) if checked else Exit.UNDECIDED
-    if as_json:
+    if options.as_json:
         emit(
             {
                 **report.to_json(),
@@ -251,11 +250,42 @@ def audit_command(
         )
         return code
     if checked:
-        say(render_audit(report, strategy.name))
+        say(render_audit(report, options.strategy.name))
     else:
-        say(render_unconfirmed(report, strategy.name, clock.late()))
+        say(render_unconfirmed(report, options.strategy.name, clock.late()))
     say(*asked_lines(report.best, report.problem))
     say(*(f"note: {note}" for note in notes))
     if written is not None:
         say(f"wrote {written}")
     return code
+
+
+def _audit_step(
+    publisher: Door,
+    options: AuditOptions,
+    settings: Settings,
+    job: tuple[str, str],
+    clock: TimeLimit,
+    notes: list[str],
+) -> int:
+    """Settings of a framework as a training step, alone or against others.  `job`: the optimizer, and the machine."""
+    train, machine = job
+    model = options.model(publisher, options.subject, options.batch, notes, True)
+    target, shared = with_shared_links(load_machine(machine))
+    notes.extend(shared)
+    if options.against is not None:
+        compared = Compares(model, target, machine, train, options.recompute, options.precision, options.memory)
+        return audit_against(compared, (options.strategy, settings), options.against, notes, options.as_json)
+    where = space(options.space_name) if options.space_name else None
+    if not options.as_json:
+        say(*(f"note: {note}" for note in notes))
+    which = options.recompute or ("none" if settings.recompute is None else settings.recompute.value)
+    types = options.precision or settings.precision
+    settings = settings_of_step(settings, model, train, which, types, str(options.strategy))
+
+    def make(which: str) -> TrainingStep | None:
+        return training_of(model, train, None, which, types)
+
+    stages = options.pipeline or ""
+    wanted = PipelineRequest(make, target, stages, which, (), where, options.memory, options.gap)
+    return audit_pipelined(publisher, wanted, settings, clock, options.output, options.as_json)

@@ -108,6 +108,7 @@ AUDIT: Final = Combinations(
         *(
             "recompute",
             "expert_loads",
+            "operators",
             "precision",
             "pipeline",
             "carry",
@@ -145,7 +146,10 @@ AUDIT: Final = Combinations(
         Apart("joint", _SAID, "equal programs are compared over whole spaces"),
         Apart(
             "kind=choices",
-            ("machine", "batch", "attention", "expert_loads", "compare", "memory", "space_name", "carry", "joint"),
+            (
+                *("machine", "batch", "attention", "expert_loads", "operators", "compare", "memory", "space_name"),
+                *("carry", "joint"),
+            ),
             "it belongs to a selection problem, whose tables are given; for a model write "
             "{{operator: {{axis: {{level: degree}}}}}}",
         ),
@@ -206,8 +210,8 @@ SOLVE: Final = Combinations(
 FITS: Final = Combinations(
     "fits",
     (
-        *("machine", "strategy", "train", "batch", "attention", "compare", "memory", "recompute", "precision"),
-        *("time_limit", "work_limit", "as_json"),
+        *("machine", "strategy", "train", "batch", "attention", "compare", "operators", "memory", "recompute"),
+        *("precision", "time_limit", "work_limit", "as_json"),
     ),
     (
         Needs("recompute", ("train",), "it says what a backward pass computes again; {train} sgd or {train} adam"),

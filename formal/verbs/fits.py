@@ -27,6 +27,7 @@ from ...models.terminal.options import (
     attention_option,
     compare_option,
     json_option,
+    operator_option,
     options_as,
     refuse_combinations,
 )
@@ -59,6 +60,7 @@ class FitsOptions:
     batch: int | None
     attention: Attention | None
     compare: bool
+    operators: tuple[Path, ...]
     memory: int | None
     recompute: str | None
     precision: str | None
@@ -103,6 +105,7 @@ class Answer:
 @click.option("--batch", type=BATCH, help="Batch size of the model.")
 @attention_option
 @compare_option
+@operator_option
 @click.option("--memory", type=MEMORY, help="Memory of a device, such as 80GiB [default: the machine's].")
 @click.option("--recompute", help="With --train: none, all, or blocks, as in plan [default: what the settings say].")
 @click.option("--precision", type=PRECISION, help=f"With --train [default: what the settings say]. {PRECISION_HELP}")
@@ -119,7 +122,14 @@ def fits_command(publisher: Door, options: FitsOptions) -> int:
     machine, shared = with_shared_links(load_machine(options.machine))
     notes.extend(shared)
     graph = note_comparison(
-        publisher, options.subject, options.batch, notes, options.attention, options.compare, options.train is not None
+        publisher,
+        options.subject,
+        options.batch,
+        notes,
+        options.attention,
+        options.compare,
+        options.train is not None,
+        operators=options.operators,
     )
     job, setup = _job(graph, machine, options)
     with Watch("fitting"):

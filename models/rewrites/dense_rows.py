@@ -43,6 +43,31 @@ def scale(node: Node, ranks: tuple[int, ...]) -> Meaning:
     return Meaning(sizes(0, ranks[0]), Times((at(0, *coordinates(ranks[0])), at(1))))
 
 
+def along_axis(join: type[Plus | Times]) -> Build:
+    """Every slice of an axis with an entry of a vector: biases, gains of norms, scales of channels."""
+
+    def build(node: Node, ranks: tuple[int, ...]) -> Meaning:
+        r, a = ranks[0], axis_of(node, ranks[0])
+        need_ranks(ranks[1:], 1)
+        body = join((at(0, *coordinates(r)), at(1, f"i{a}")))
+        return Meaning(sizes(0, r), body, (Equal(size(0, a), size(1, 0)),))
+
+    return build
+
+
+def subtract(node: Node, ranks: tuple[int, ...]) -> Meaning:
+    if ranks[0] != ranks[1]:
+        raise RankError(f"operands have ranks {ranks}, which differ")
+    r = ranks[0]
+    minus = Times((number(-1), at(1, *coordinates(r))))
+    same = tuple(Equal(size(0, a), size(1, a)) for a in range(r))
+    return Meaning(sizes(0, r), Plus((at(0, *coordinates(r)), minus)), same)
+
+
+def negate(node: Node, ranks: tuple[int, ...]) -> Meaning:
+    return Meaning(sizes(0, ranks[0]), Times((number(-1), at(0, *coordinates(ranks[0])))))
+
+
 def map(function: str) -> Build:
     def build(node: Node, ranks: tuple[int, ...]) -> Meaning:
         return Meaning(sizes(0, ranks[0]), Call(function, (), (at(0, *coordinates(ranks[0])),)))
@@ -221,3 +246,24 @@ def layer_norm(node: Node, ranks: tuple[int, ...]) -> Meaning:
         (n, Total("v", size(0, a), Times((minus_mean(along(r, a, "v"), "m"), minus_mean(along(r, a, "v"), "l")))))
     )
     return Meaning(sizes(0, r), Times((minus_mean(tuple(coordinates(r)), "c"), Call("root", (), (variance,)))))
+
+
+def rms_norm(node: Node, ranks: tuple[int, ...]) -> Meaning:
+    """x / sqrt(mean of squares over `axis` + epsilon)."""
+    r, a = ranks[0], axis_of(node, ranks[0])
+    here = Read(0, along(r, a, "v"))
+    mean = Times((inverse(number(size(0, a))), Total("v", size(0, a), Times((here, here)))))
+    return Meaning(sizes(0, r), Times((Read(0, tuple(coordinates(r))), Call("root", (), (mean,)))))
+
+
+def with_gain(norm: Build, beta: bool) -> Build:
+    """A norm over `axis`, times operand 1 and, with `beta`, plus operand 2: vectors along axis `along`."""
+
+    def build(node: Node, ranks: tuple[int, ...]) -> Meaning:
+        need_ranks(ranks[1:], *(1 for _ in ranks[1:]))
+        plain, b = norm(node, ranks[:1]), axis_of(node, ranks[0], "along")
+        body: Expression = Times((plain.body, at(1, f"i{b}")))
+        body = Plus((body, at(2, f"i{b}"))) if beta else body
+        return Meaning(plain.sizes, body, tuple(Equal(size(0, b), size(k, 0)) for k in range(1, len(ranks))))
+
+    return build

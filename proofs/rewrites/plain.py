@@ -16,9 +16,9 @@ from .library import SHIPPED, decode_library
 BACKWARDS: Final = "backwards"
 """What stands behind the name of a rule in a step that reads it from right to left."""
 DEFAULT: Final = SHIPPED / "plans.spz"
-DEFAULTS: Final = (DEFAULT, SHIPPED / "networks.spz")
-"""The libraries that joint plans use where none is named: rules for every rank written by hand, and generated ones of
-what networks are made of.
+DEFAULTS: Final = (DEFAULT, SHIPPED / "networks.spz", SHIPPED / "layers.spz")
+"""The libraries that joint plans use where none is named: rules for every rank written by hand, generated ones of what
+networks are made of, and generated ones of biases, gains and norms that fire on models.
 """
 
 

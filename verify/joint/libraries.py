@@ -35,7 +35,11 @@ from ...proofs.rewrites.plain import backwards, plain_rules
 FUNCTIONS: Final[Mapping[str, str]] = {
     **{name: name for name in ("add", "relu", "sigmoid", "tanh", "exp", "gelu", "silu")},
     **{name: name for name in ("softmax", "layer_norm", "max_pool", "average_pool")},
-    **dict.fromkeys(("mul", "scale"), "multiply"),
+    **{name: name for name in ("subtract", "negate", "rms_norm")},
+    **dict.fromkeys(("mul", "scale", "scale_along"), "multiply"),
+    "add_along": "add",
+    "layer_norm_affine": "layer_norm",
+    "rms_norm_scaled": "rms_norm",
     **dict.fromkeys(("matmul", "batch_matmul", "linear", "conv"), "product"),
     **dict.fromkeys(("transpose", "concat", "split0", "split1", "half0", "half1"), "copy"),
     **dict.fromkeys(("take", "drop", "enlarge"), "copy"),

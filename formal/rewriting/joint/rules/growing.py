@@ -10,6 +10,7 @@ that is there already.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -134,7 +135,7 @@ class Growing:
         if not a.defined and identity(a.operator) in self._known:
             return False
         before = (list(self.order), list(self.steps), dict(self.tensors))
-        names, place, fresh = dict[str, str](), a.place, list[Operator]()
+        names, place, fresh, meant = dict[str, str](), a.place, list[Operator](), list[object]()
         for tensor, stated in a.defined:
             definition = _reading(stated, names)
             known = self._meaning.get(identity(definition, tensor))
@@ -151,21 +152,22 @@ class Growing:
             place = tuple(made if op is stated else op for op in place)
             self.tensors[name] = replace(tensor, name=name)
             if not self._insert(made):
-                self._forget(before)
+                self._forget(before, fresh, meant)
                 return False
             self.steps.append(Step(DEFINE, made.name, (), facts(made)))
-            self._meaning[identity(definition, tensor)] = name
+            meant.append(identity(definition, tensor))
+            self._meaning[meant[-1]] = name
             fresh.append(made)
         operator = _reading(a.operator, names)
         common = a.book is not None and len({op.output.tensor for op in place}) < len(place)  # of both sides
         fits = a.rule == EQUAL or (self._one_type(operator, *place) and not common)
         is_there = identity(operator) in self._known or (a.book is not None and _turned(operator) in self._known)
         if is_there or not fits:
-            self._forget(before)
+            self._forget(before, fresh, meant)
             return False
         operator = replace(operator, name=self._name(operator.output.tensor))
         if not self._insert(operator):
-            self._forget(before)
+            self._forget(before, fresh, meant)
             return False
         self._known.update(identity(op) for op in (*fresh, operator))
         library = "" if a.book is None else a.book.identity
@@ -193,13 +195,21 @@ class Growing:
         kinds = {self.tensors[a.tensor].dtype for op in operators for a in (*op.inputs, op.output)}
         return sum(k.startswith(("float", "bfloat")) for k in kinds) == 1
 
-    def _forget(self, before: tuple[list[Operator], list[Step], dict[str, Tensor]]) -> None:
-        gone = {op.name for op in self.order} - {op.name for op in before[0]}
-        for nodes in (*self._nodes.values(), *self._readers.values()) if gone else ():
-            nodes[:] = [op for op in nodes if op.name not in gone]
+    def _forget(
+        self,
+        before: tuple[list[Operator], list[Step], dict[str, Tensor]],
+        fresh: Sequence[Operator],
+        meant: Sequence[object],
+    ) -> None:
+        """Take back `fresh` operators and what they `meant`."""
+        gone = {op.name for op in fresh}
+        for op in fresh:
+            for nodes in (self._nodes[op.output.tensor], *(self._readers[a.tensor] for a in op.inputs)):
+                nodes[:] = [w for w in nodes if w.name not in gone]
         self.order, self.steps, self.tensors = before
-        self._names = [op.name for op in self.order]
-        self._meaning = {k: name for k, name in self._meaning.items() if name in self.tensors}
+        self._names = [op.name for op in self.order] if gone else self._names
+        for key in meant:
+            del self._meaning[key]
 
     def egraph(self) -> EGraph:
         """What has grown."""

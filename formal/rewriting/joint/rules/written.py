@@ -49,7 +49,11 @@ PRODUCTS: Final = ("matmul", "batch_matmul", "linear", "conv")
 FUNCTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
         **{name: name for name in ("add", *MAPS, "softmax", "layer_norm", "max_pool", "average_pool")},
-        **dict.fromkeys(("mul", "scale"), "multiply"),
+        **{name: name for name in ("subtract", "negate", "rms_norm")},
+        **dict.fromkeys(("mul", "scale", "scale_along"), "multiply"),
+        "add_along": "add",
+        "layer_norm_affine": "layer_norm",
+        "rms_norm_scaled": "rms_norm",
         **dict.fromkeys(PRODUCTS, "product"),
         **dict.fromkeys(("transpose", "concat", "split0", "split1", "half0", "half1"), "copy"),
         **dict.fromkeys(("take", "drop", "enlarge"), "copy"),
@@ -63,7 +67,11 @@ FUNCTIONS: Final[Mapping[str, str]] = MappingProxyType(
 TURNED: Final = ("add", "multiply", "product")
 """Functions of two operands in either order."""
 OPEN: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {"layer_norm": ("epsilon",), "gelu": ("approximate",), "average_pool": ("count_include_pad",)}
+    {
+        **dict.fromkeys(("layer_norm", "rms_norm"), ("epsilon",)),
+        "gelu": ("approximate",),
+        "average_pool": ("count_include_pad",),
+    }
 )
 """Attributes that no operator of a rule speaks of."""
 NAMING: Final = ("over", "rows")
@@ -116,9 +124,11 @@ def operator_of(
     reads: tuple[Read, ...] | None
     summed = list[Axis]()
     match n.operator:
-        case "softmax" | "layer_norm":
+        case "softmax" | "layer_norm" | "rms_norm" | "layer_norm_affine" | "rms_norm_scaled":
             attributes["over"] = (f"i{dict(n.parameters)['axis']}",)
-            reads = (Read(0, tuple(Poly.of(a.name) for a in own)),)
+            reads = (_whole(0, own), *_gains(n, len(operands)))
+        case "negate" | "subtract":
+            reads = tuple(_whole(k, own) for k in range(len(operands)))
         case "average_pool" | "average_pool_inside":
             if not isinstance(body, Times):
                 return None
@@ -148,15 +158,24 @@ def operator_of(
     return Operator("", function, (*own, *summed), tuple(inputs), here, tuple(sorted(attributes.items())))
 
 
+def _whole(k: int, own: Sequence[Axis]) -> Read:
+    return Read(k, tuple(Poly.of(a.name) for a in own))
+
+
+def _gains(n: Node, operands: int) -> tuple[Read, ...]:
+    """The gain and bias of a norm: vectors along an axis."""
+    return tuple(Read(k, (Poly.of(f"i{dict(n.parameters)['along']}"),)) for k in range(1, operands))
+
+
 def _without_digits(body: Expression, sizes: Sequence[int]) -> Expression | None:
     while isinstance(body, Digit):
-        if body.modulus == Poly.of(1):
+        index = [j for j in range(len(sizes)) if body.numerator == Poly.of(f"i{j}")]
+        if index and body.modulus.constant is not None and sizes[index[0]] <= body.modulus.constant:
+            value = Poly.of(0)
+        elif body.modulus == Poly.of(1):
             value = body.numerator
         else:
-            index = [j for j in range(len(sizes)) if body.numerator == Poly.of(f"i{j}")]
-            if not index or body.modulus.constant is None or sizes[index[0]] > body.modulus.constant:
-                return None
-            value = Poly.of(0)
+            return None
         body = substitute(body.body, {body.variable: value})
     return body
 
