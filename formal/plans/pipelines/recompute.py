@@ -23,6 +23,9 @@ from .search import SearchOutcome
 SHARE = 0.5
 """Of the time that is left, what a candidate gets; those that end sooner leave the rest to the others."""
 
+TIGHT_SHARE = 0.8
+"""The same of all blocks computed again, where the whole machine has no room for less."""
+
 LEAST_SHARE = 0.1
 """Of the time limit: with less than that no other candidate is begun."""
 
@@ -53,9 +56,9 @@ def plan_with_checkpointing(
     known: dict[int, SearchOutcome] = {}
     tried: list[CandidateOutcome] = []
 
-    def attempt(k: int) -> int | None:
+    def attempt(k: int, share: float = SHARE) -> int | None:
         try:
-            found = plan(",".join(names[:k]) if k else "none", clock.share(SHARE))
+            found = plan(",".join(names[:k]) if k else "none", clock.share(share))
         except Inapplicable:  # what is computed again may join units, and leave too few for the stages
             if k == 0:
                 raise
@@ -69,7 +72,7 @@ def plan_with_checkpointing(
     def time_enough() -> bool:
         return clock.limit_s is None or clock.remaining_s() > LEAST_SHARE * clock.limit_s
 
-    most = attempt(n) if tight and n else None
+    most = attempt(n, TIGHT_SHARE) if tight and n else None
     least = attempt(0) if not tight or not n or time_enough() else None
     if n and (least is None or known[0].lower_bound < least * (1 - gap)):
         most = attempt(n) if not tight else most

@@ -89,6 +89,9 @@ class Best:
 UNCHECKED: Final = "the limit leaves no time for the check of its plan, which takes {step}: the claim is without it"
 """Of a part that has a plan, which is not the one that is taken."""
 
+MOST_PART: Final = 0.8
+"""Of what is left of a limit, for stages where nothing fits on the whole machine."""
+
 LEAST_PART: Final = 0.15
 """Of a limit of time, what a search is begun with at least where there is a plan already: tables alone take seconds."""
 
@@ -112,7 +115,7 @@ class Searches:
         self.left_out = [*self.freedoms.left_out]
         self.planned: set[bytes] = set()
         self.part, self.within = "placements alone", self.limit
-        self.joined = self.tight = False
+        self.joined = self.tight = self.nothing_fits = False
         self.too_large: TooLarge | None = None
         self.alone: Planned | None = None
         self.whole = (
@@ -146,13 +149,14 @@ class Searches:
         if self.alone is not None:  # tables that did not fit into the limit do not fit into a part of it
             self.request = replace(self.request, space=self.alone.planning.space.without_vocabulary)
             job = replace(job, space=self.request.space)
+        if self.nothing_fits:
+            self._try_stages()
         if freedoms.submeshes:
             self._attempt("submeshes", partial(self._on_submeshes, job))
         if freedoms.overlap:
             self._attempt("overlap", partial(self._overlapped, job))
-        if freedoms.stages is not None:
-            asked = replace(freedoms.stages, tight=self.tight)
-            self._attempt("stages", partial(self._pipelined, asked), must=freedoms.stages.stages != AUTO)
+        if not self.nothing_fits:
+            self._try_stages()
         if freedoms.programs:
             part = "rewrites" if freedoms.rewrites else "tensors computed again"
             self._attempt(part, partial(self._jointly, job))
@@ -172,6 +176,15 @@ class Searches:
             raise self.too_large
         self.limit.settle()
         return Best(job.graph, self._checkable(), tuple(self.left_out))
+
+    def _try_stages(self) -> None:
+        """Stages, where they are asked for: first where nothing fits on the whole machine, since streams and submeshes
+        have no more room there.
+        """
+        stages = self.freedoms.stages
+        if stages is not None:
+            asked = replace(stages, tight=self.tight)
+            self._attempt("stages", partial(self._pipelined, asked), must=stages.stages != AUTO)
 
     def _attempt_derived(self, program: PlanRequest, step: TrainingStep | None) -> None:
         """The same of the program that was chosen among equal ones, of those of `step`."""
@@ -329,6 +342,7 @@ class Searches:
             return ""
         certificate = planned.answer.certificate
         if certificate is not None and isinstance(certificate.claim, Infeasible):
+            self.nothing_fits = self.freedoms.stages is not None
             return "no placements fit the limit; 'shardproof plan' with no other freedom prints the proof"
         return "no placements were found that fit"
 
@@ -343,7 +357,8 @@ class Searches:
         left, coming = self.limit.clock.remaining_s(), self.coming
         if not self.joined:  # programs that nobody has derived yet may never come
             coming -= self._of_one * self.freedoms.programs
-        part = None if left == float("inf") else left / max(1, coming)
+        share = max(1 / max(1, coming), MOST_PART if self.nothing_fits and self.part == "stages" else 0.0)
+        part = None if left == float("inf") else left * share
         self.coming -= 1
         self.within = self.limit.part(part)
         return self.within
