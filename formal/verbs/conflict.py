@@ -5,17 +5,21 @@ or what is known of whether one may.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from ...models.problem.claims import Infeasible, Verdict
+from ...models.problem.claims import Infeasible, Optimal, Verdict, WithinGap
 from ...models.problem.selection_problem import SelectionProblem, Usage
 from ...models.terminal.console import Exit, emit, say
+from ...proofs.container.canonical import ContainerError
 from ...proofs.publishing.publisher import Published, Publisher
+from ...proofs.selection.certificates import SelectionCertificate
 from ...proofs.selection.file import write_certificate
 from ..plans.time_limit import TimeLimit
 from ..selection.answer import Answer
+from ..selection.tree.cut import cut_below, split_depth
 from ..selection.tree.infeasible import least_use
 from .results import asked_json, asked_lines, cost_text
 
@@ -36,7 +40,34 @@ def publish_proof(
             return publisher.publish(output, plan)
         if answer.certificate is None:
             return None
-        return publisher.publish(output, write_certificate(None, answer.certificate), problem)
+        return _publish_certificate(publisher, problem, answer.certificate, output)
+
+
+def _publish_certificate(
+    publisher: Publisher, problem: SelectionProblem, certificate: SelectionCertificate, output: Path | None
+) -> Published:
+    """Publish it, or, where its check would take more than the format allows, as much of its proof as is checked: with
+    half as many splits below each other, until it fits.
+    """
+    try:
+        return publisher.publish(output, write_certificate(None, certificate), problem)
+    except ContainerError as error:
+        claim, depth = certificate.claim, split_depth(certificate.proof)
+        if "too large to be checked" not in error.message or not isinstance(claim, Optimal | WithinGap):
+            raise
+    while depth := depth // 2:
+        shorter = replace(certificate, proof=cut_below(certificate.proof, depth))
+        try:
+            found = publisher.publish(None, write_certificate(None, shorter), problem)
+        except ContainerError:
+            continue
+        if found.lower_bound is None:
+            break
+        least = WithinGap(claim.solution, claim.cost, found.lower_bound)
+        note = f"note: the whole proof takes more than a check may (format, section 13); below {depth} splits it is cut"
+        say(note, err=True)
+        return publisher.publish(output, write_certificate(None, replace(shorter, claim=least)), problem)
+    raise ContainerError("the proof", "is too large to be checked, whole or in part; --gap ends the search earlier")
 
 
 def no_solution(
