@@ -366,3 +366,13 @@ def test_joint_plans_leave_with_all_their_programs_and_stages_by_name(
     assert plan.certificate is not None and said["problem_sha256"] == plan.certificate.problem_sha256
     assert run(["export", str(tmp_path / "s.spz"), "--to", "lp", "-o", str(tmp_path / "s.lp")]) == 3
     assert "2 stages" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("to", ["lp", "mps", "smt2"])
+def test_what_is_written_only_is_refused_by_its_name(
+    to: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / f"p.{to}"
+    file.write_text(encode_problem(two(), to).text)
+    assert run(["solve", str(file)]) == 3
+    assert "is written and not read" in capsys.readouterr().err

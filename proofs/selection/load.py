@@ -39,6 +39,13 @@ MOST_XZ: Final = 1 << 27
 """Bytes of memory that unpacking xz may take: its file says how much it needs."""
 
 _IOPDDL = re.compile(rb'\s*\{\s*"problem"\s*:')
+_WRITTEN_ONLY: Final = (
+    ("an LP file", re.compile(rb"\s*(\\[^\n]*\n\s*)*(minimi[sz]e|maximi[sz]e|minimum|maximum)\s", re.IGNORECASE)),
+    ("an MPS file", re.compile(rb"\s*(\*[^\n]*\n\s*)*NAME\s")),
+    ("an SMT-LIB file", re.compile(rb"\s*(;[^\n]*\n\s*)*\((set-|declare-|define-|assert)")),
+)
+"""Formats that other solvers read, and we do not."""
+
 _PLAIN: Final = (
     (re.compile(rb"\s*(MARKOV|BAYES)\s"), from_uai),
     (re.compile(rb"\s*(\*|min\s*:|max\s*:|soft\s*:)|[^;{]*[<>]?=\s*[+-]?[0-9]+\s*;"), from_opb),
@@ -182,6 +189,9 @@ def _all(text: _Text, start: bytes, place: str) -> bytes:
 
 
 def _parse(data: bytes, place: str) -> SelectionProblem | EGraph:
+    for name, begins in _WRITTEN_ONLY:
+        if begins.match(data[:PIECE]):
+            raise ContainerError(place, f"is {name}, which is written and not read; give the problem as .opb or .wcsp")
     for begins, reader in _PLAIN:
         if begins.match(data[:PIECE]):
             return reader(data)
