@@ -138,9 +138,7 @@ class AuditOptions:
 @operator_option
 @click.option("--memory", type=MEMORY, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
-@click.option(
-    "--train", type=OPTIMIZER, help="Of a pipelined configuration (pp > 1): one training step with this optimizer."
-)
+@click.option("--train", type=OPTIMIZER, help="One training step with this optimizer.")
 @click.option(
     "--recompute", help="With --train: blocks computed again, as in plan [default: what the settings say, or none]"
 )
