@@ -122,9 +122,8 @@ class Bounded:
     def in_time(self, done: int, total: int) -> None:
         """Hears of tables that are built; `TooSlow` when their time is over."""
         if self.guard is not None and self.guard.remaining_s() <= 0:
-            raise TooSlow(
-                f"tables of {self.job.where.name!r} do not fit into the time limit: raise it, or ask for less (--space one-per-level)"
-            )
+            less = "raise it, or ask for less (--space one-per-level)"
+            raise TooSlow(f"tables of {self.job.where.name!r} do not fit into the time limit: {less}")
 
     def forget(self) -> None:
         """Give the tables back; leaves and bound stay."""
