@@ -74,6 +74,8 @@ WORDS = {
     "formal.schedules.drawing.text": "text",
     "formal.schedules.published.orders": "orders of actions in a file of PyTorch",
     "formal.selection.engines.consult.conversation": "text",
+    "formal.selection.tree.cut.cut_below": "shortens a proof that is too large to be checked",
+    "formal.selection.tree.cut.split_depth": "the same",
     "formal.selection.tree.infeasible.least_use": "names the rows of a conflict",
     "verify.portfolio.certificate.assumed_program": "reads an assumption",
     "verify.verdict.report": "text",

@@ -95,8 +95,10 @@ def solve_accepting(
 ) -> Answer:
     """`solve`, where a solution also has to be one that `accepts` takes, beside what the rows say, as `known` is."""
     run = new_run(problem, Incumbent(problem, accepts), clock, OPTIONS, gap, Quiet(), threads)
+    run.incumbent.offer(known)
     try:
-        return with_plain_bound(problem, search_answer(run, known=[known]))
+        found = search_answer(run, known=[known])
+        return with_plain_bound(problem, given_up(run) if found.solution is None else found)
     except Overdue:
         return with_plain_bound(problem, given_up(run))
 
@@ -189,7 +191,7 @@ def _dense_search(run: Run) -> Answer | None:
 
 
 def _elimination_accepts(run: Run) -> bool:
-    return not run.forced and plain(run.problem)
+    return not run.forced and plain(run.problem) and run.incumbent.accepts is None
 
 
 def _elimination(run: Run) -> Answer | None:

@@ -13,7 +13,7 @@ import click
 from ...models.cost.selection import Planning
 from ...models.files.output import write_file
 from ...models.machine.difference import builtin_notice
-from ...models.problem.claims import Infeasible
+from ...models.problem.claims import Infeasible, Verdict
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import (
     SECONDS,
@@ -216,6 +216,13 @@ def _nothing_fits(opened: Opened, plan: Plan, as_json: bool) -> int:
 
 def _parts(opened: Opened, svg: Path | None, as_json: bool) -> int:
     """Say what stages, streams or branches do, and draw the schedule; or why nothing fits."""
+    said = opened.published
+    if said.verdict is not Verdict.PROVED:
+        say(f"note: the checker says {said.verdict.value}: {said.reason}", err=True)
+        if said.cost is None:
+            if as_json:
+                emit({"identity": opened.identity, "status": "unknown", "reason": said.reason})
+            return Exit.UNDECIDED
     if isinstance(opened.held, Plan):
         return _nothing_fits(opened, opened.held, as_json)
     with Watch("explaining"):

@@ -6,18 +6,21 @@ What is said of a file is the checker's: the weakest of its claims decides (`pub
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, assert_never, cast
 
-from ...models.problem.claims import Verdict
+from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
 from ...proofs.collective_programs.certificate import ReductionCertificate
 from ...proofs.container.archive import LIMITS, read_container, read_file
 from ...proofs.container.canonical import ContainerError
 from ...proofs.container.kinds import require_kind, require_plan
+from ...proofs.plan.bundle import Plan
 from ...proofs.plan.error_bounds import ErrorBounds
 from ...proofs.publishing.placed import asked_of, parts_among
 from ...proofs.publishing.publisher import Among, Opened, Published, RefutedPlan
+from ...proofs.selection.certificates import SelectionCertificate
 from ..plan.error_bounds import wrong_error_bounds
 from .kinds import Effort, Judged, Tied, require_known
 
@@ -103,4 +106,21 @@ def open_judged(judged: Judged[object], effort: Effort, path: Path | None, data:
     """A plan with what was found; of several the one that is taken, with what is claimed beside all of them."""
     said = publication(judged, effort, path, len(data))
     job = asked_of(cast("AnyPlan", judged.among[0].held)) if judged.among else None
-    return Opened(cast("AnyPlan", judged.chosen_plan.held), said, judged.scale, data, judged.planning, job)
+    held = cast("AnyPlan", judged.chosen_plan.held)
+    if isinstance(held, Plan) and said.verdict is Verdict.UNDECIDED:
+        held = replace(held, certificate=with_shown_bound(held.certificate, said.lower_bound))
+    return Opened(held, said, judged.scale, data, judged.planning, job)
+
+
+def with_shown_bound(certificate: SelectionCertificate, bound: int | None) -> SelectionCertificate:
+    """The certificate of a plan without what it claims and does not show, so that no verb says it: with the `bound`
+    that it shows, which is 0 at least, as times are.
+    """
+    claim, least = certificate.claim, max(0, bound or 0)
+    match claim:
+        case Optimal() | WithinGap():
+            return replace(certificate, claim=WithinGap(claim.solution, claim.cost, min(least, claim.cost)))
+        case LowerBound() | Infeasible():
+            return replace(certificate, claim=LowerBound(least))
+        case _:
+            assert_never(claim)
