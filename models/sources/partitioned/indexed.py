@@ -13,9 +13,10 @@ import numpy as np
 
 from ...equality.program import Word
 from ..jax.ir import Op, body, combined_by, dialect, integer, integers, pairs, returns_argument
+from ..jax.windows import neutral
 from .operators import Handler, made_of, reduce_one
 from .regions import extreme_of, order_of
-from .writer import Writer
+from .writer import Writer, holds
 
 
 def _starts(w: Writer, numbers: Sequence[int], shape: Sequence[int], sizes: Sequence[int]) -> list[int]:
@@ -73,9 +74,13 @@ def _inside(w: Writer, ids: int, most: int) -> int:
 
 
 def _from_the_end(w: Writer, ids: int, extent: int) -> int | None:
-    """x where positions are (x + extent if x < 0 else x), as JAX writes `table[x]`; None of others."""
+    """x where positions are (x + extent if x < 0 else x), as JAX writes `table[x]`; None of others, and of those that
+    pass through a type which does not hold the last position.
+    """
     below = list[int]()
     while (maker := w.makers.get(ids)) is not None and maker.operator in ("reshape", "cast"):
+        if not holds(w.dtype(ids), 0, extent - 1):
+            return None
         below.append(ids)
         ids = maker.reads[0]
     if maker is None or maker.operator != "where":
@@ -285,6 +290,10 @@ def reduce(w: Writer, op: Op, given: Sequence[int]) -> Sequence[int]:
     if how is None or len(dims) != 1 or not is_positions(w, given[1], dims[0]):
         raise w.refuse(f"reduces 2 operands by a region of {', '.join(body(op))}")
     (shape, dtype), (_, whole), dim = made_of(w, op.results[0].type), made_of(w, op.results[1].type), dims[0]
+    kind = np.dtype("float32" if dtype in ("bfloat16", "float16") else dtype)
+    nothing = neutral("maximum" if how == "amax" else "minimum", kind)
+    if (w.uniform(given[2]), w.uniform(given[3])) != (nothing, 0):
+        raise w.refuse("a reduction of numbers with their positions that starts from something else than nothing")
     wide = (*shape[:dim], 1, *shape[dim:])
     words: dict[str, Word] = {"dim": dim, "k": 1, "largest": how == "amax"}
     found = w.steps_of("topk", (given[0],), words, ((wide, dtype), (wide, whole)))
