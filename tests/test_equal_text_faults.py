@@ -303,3 +303,42 @@ def test_regions_are_known_in_every_order(tmp_path: Path) -> None:
             "argmax by a place": ("first.mlir", "constant.mlir --ranks 1", 3, "reduces 2 operands by a region"),
         },
     )  # fmt: skip
+
+
+# ------------------------------------------------------------------ what texts of HLO say of themselves
+
+MEAN = """HloModule jit_f, HEAD
+add { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT c = f32[] add(a, b) }
+ENTRY main.1 {
+  x.1 = f32[8,8]{1,0} parameter(0), sharding={replicated}
+  r = f32[8,8]{1,0} all-reduce(x.1), channel_id=1, replica_groups={}, to_apply=add
+  k = f32[] constant(0.5)
+  kk = f32[8,8]{1,0} broadcast(k), dimensions={}
+  ROOT m = f32[8,8]{1,0} multiply(r, kk)
+}
+"""
+SAME = module("%x: tensor<8x8xf32>", "tensor<8x8xf32>", "  return %x : tensor<8x8xf32>")
+
+
+@needs_jax
+@pytest.mark.torch
+def test_headers_of_texts(tmp_path: Path) -> None:
+    texts = {
+        "one.mlir": SAME,
+        "mean.hlo": MEAN.replace("HEAD", "num_partitions=2"),
+        "comment.hlo": MEAN.replace("HEAD", "/* num_partitions=4 */ num_partitions=2"),
+        "quarter.hlo": MEAN.replace("HEAD", "/* num_partitions=4 */ num_partitions=2").replace("0.5", "0.25"),
+        "replicas.hlo": MEAN.replace("HEAD", "/* replica_count=1 */ replica_count=2, num_partitions=2"),
+    }
+    judged(
+        tmp_path,
+        texts,
+        {
+            "a mean": ("one.mlir", "mean.hlo", 0, ""),
+            "a comment": ("one.mlir", "comment.hlo", 0, ""),
+            "a mean of four": ("one.mlir", "quarter.hlo", 10, "different"),
+            "replicas": ("one.mlir", "replicas.hlo", 3, "is of 2 replicas"),
+        },
+    )

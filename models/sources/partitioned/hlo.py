@@ -22,6 +22,7 @@ from ...equality.captured import Unreadable
 from ..jax.ir import Op
 
 _FUSION: Final = re.compile(r"^(\s*(?:ROOT )?%?[\w.-]+ = .*?[\])}] )fusion\((.*)$", re.MULTILINE)
+_COMMENTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"|/\*.*?\*/|//[^\n]*', re.DOTALL)
 _NAMED: Final = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = ")
 _TILES: Final = re.compile(
     r"\{devices=\[([\d,]+)\](?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))"
@@ -88,6 +89,42 @@ def tiles_of(text: str) -> Tiles:
 
 def _integers(text: str) -> tuple[int, ...]:
     return tuple(int(n) for n in text.split(","))
+
+
+def without_comments(text: str, strings: bool = True) -> str:
+    """A text of HLO or MLIR without its comments, and without what stands in `"`, unless `strings` are kept.
+
+    >>> without_comments('a="/* b */", /* c */ d // e', False)
+    'a="",  d '
+    """
+
+    def kept(found: re.Match[str]) -> str:
+        return "" if found[0][0] == "/" else found[0] if strings else '""'
+
+    return _COMMENTED.sub(kept, text)
+
+
+def header_of(text: str) -> dict[str, set[str]]:
+    """What the first words of HLO text say of the module, or the attributes of MLIR modules, that are numbers or words;
+    several values where it says several.
+
+    >>> header_of("/* num_partitions=4 */ HloModule f, is_scheduled=true, num_partitions=2")
+    {'is_scheduled': {'true'}, 'num_partitions': {'2'}}
+    >>> header_of("module @f attributes {mhlo.num_partitions = 8 : i32} { }")
+    {'num_partitions': {'8'}}
+    """
+    text, found = without_comments(text, strings=False), dict[str, set[str]]()
+    if text.lstrip().startswith("HloModule"):
+        inner = 1
+        while inner:  # attributes of attributes, and bodies
+            text, inner = re.subn(r"\{[^{}]*\}", "", text)
+        said = re.match(r"\s*HloModule\s+[^\s,]+(?:\s*,\s*\w+\s*=\s*[^\s,]*)*", text)
+        rows = re.findall(r",\s*(\w+)\s*=\s*([^\s,]+)", said[0] if said else "")
+    else:
+        rows = re.findall(r"\bmhlo\.(num_partitions|num_replicas)\s*=\s*(\d+)", text)
+    for name, value in rows:
+        found.setdefault(name, set()).add(value)
+    return found
 
 
 def stablehlo_of(text: str) -> bytes:

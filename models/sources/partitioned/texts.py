@@ -28,7 +28,7 @@ from ...files.input import regular
 from ..jax.ir import Block, Module, Op
 from .collectives import Place
 from .devices import Compiled, as_replicas, parse_module, require_devices
-from .hlo import Lines, Tiles, lines_of, stablehlo_of, tiles_of
+from .hlo import Lines, Tiles, header_of, lines_of, stablehlo_of, tiles_of, without_comments
 from .machine import Held, Machine, manual_everywhere, meshes_of, read_by_manual
 from .operators import made_of
 from .ranks import Argument, place_in, rank_program
@@ -40,7 +40,6 @@ Row = tuple[tuple[int, ...], str]
 """Shape and element type."""
 LARGEST: Final = 1 << 26
 """Bytes of a text that are read."""
-_SAID: Final = re.compile(r"num_partitions\s*=\s*(\d+)")
 _TILES: Final = re.compile(r"devices=\[[\d,]+\](?:<=\[([\d,]+)\]|([\d,]+))")
 _MESH: Final = re.compile(r"(?:sdy\.mesh @[\w.$-]+ = |#sdy\.mesh)<\[([^\]]*)\]")
 _MARKS: Final = re.compile(
@@ -50,18 +49,29 @@ _MARKS: Final = re.compile(
 
 
 def ranks_said(data: str) -> int | None:
-    """How many devices a text is for, as far as it says.
+    """How many devices a text is for, as far as it says.  Raises `Unreadable` where it says two numbers.
 
     >>> ranks_said("HloModule f, is_scheduled=true, num_partitions=4")
     4
     """
-    if (said := _SAID.search(data)) is not None:
-        return int(said[1])
+    if (said := _number(data, "num_partitions")) is not None:
+        return said
+    data = without_comments(data)
     if (mesh := _MESH.search(data)) is not None:
         return prod(int(n) for n in re.findall(r'"[^"]+"\s*=\s*(\d+)', mesh[1]))
     if (tiles := _TILES.search(data)) is not None:
         return prod(int(n) for n in tiles[1].split(",")) if tiles[1] else 1 + tiles[2].count(",")
     return None
+
+
+def _number(data: str, *names: str) -> int | None:
+    """A number that the text says of its module."""
+    said, found = header_of(data), set[str]()
+    for name in names:
+        found |= said.get(name, set())
+    if len(found) > 1:
+        raise Unreadable(f"{' or '.join(names)} is said to be {' and '.join(sorted(found))}")
+    return int(found.pop()) if found else None
 
 
 def load_text(path: Path) -> str:
@@ -157,9 +167,10 @@ def _placed(module: Module, name: str) -> str:
 
 
 def _required(text: Text) -> Text:
-    many = re.search(r"(?:num_replicas\s*=\s*|replica_count=)(\d+)", text.data)
-    if many is not None and int(many[1]) > 1:
-        raise Unreadable(f"is of {many[1]} replicas (pmap): programs of partitions are read (jit, shard_map)")
+    many = _number(text.data, "num_replicas", "replica_count")
+    if many is not None and many > 1:
+        raise Unreadable(f"is of {many} replicas (pmap): programs of partitions are read (jit, shard_map)")
+    ranks_said(text.data)
     Machine(text.module, Place(0, 1, {}), Writer()).main()
     return text
 
