@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -14,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shardproof.models.equality.captured import Unreadable
+from shardproof.models.sources.partitioned.hlo import require_plain_bitcasts
 from shardproof.models.sources.partitioned.writer import Writer
 
 HERE = Path(__file__).parent
@@ -342,3 +345,31 @@ def test_headers_of_texts(tmp_path: Path) -> None:
             "replicas": ("one.mlir", "replicas.hlo", 3, "is of 2 replicas"),
         },
     )
+
+
+TILED = """HloModule jit_f, is_scheduled=true, num_partitions=2
+ENTRY main.1 {
+  x.1 = f32[8,256]{1,0:T(8,128)} parameter(0), sharding={replicated}
+  ROOT r = f32[2,8,128]{2,1,0:T(8,128)} bitcast(x.1)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (TILED, "lie in tiles (x.1=f32"),
+        (TILED.replace(":T(8,128)", "").replace("[8,256]{1,0}", "[8,256]"), "does not say how tensors lie (x.1=f32"),
+        (TILED.replace(":T(8,128)", "").replace("{2,1,0}", ""), "does not say how tensors lie (r=f32"),
+        (TILED.replace("{2,1,0:T(8,128)} bitcast(x.1)", "{2,1,0:T(8,128)}\n /* now */ bitcast(x.1)"), "lie in tiles"),
+        (TILED.replace(":T(8,128)", ""), ""),
+        (TILED.replace("bitcast", "reshape"), ""),
+        (TILED.replace(":T(8,128)", "").replace(", sharding", ', metadata={op_name="T(8,128)"}, sharding'), ""),
+    ],
+)
+def test_bitcasts_are_of_tensors_whose_layout_is_said(text: str, words: str) -> None:
+    if words:
+        with pytest.raises(Unreadable, match=re.escape(words)):
+            require_plain_bitcasts(text)
+    else:
+        require_plain_bitcasts(text)

@@ -23,6 +23,8 @@ from ..jax.ir import Op
 
 _FUSION: Final = re.compile(r"^(\s*(?:ROOT )?%?[\w.-]+ = .*?[\])}] )fusion\((.*)$", re.MULTILINE)
 _COMMENTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"|/\*.*?\*/|//[^\n]*', re.DOTALL)
+_INSTRUCTION: Final = re.compile(r"\s(?:ROOT\s+)?(?=%?[\w.-]+\s*=\s*[(\s]*(?:pred|token|opaque|[a-z]+\d\w*)\s*\[)")
+_MADE: Final = re.compile(r"%?[\w.-]+=(.*?[\])}])([a-z][\w-]*)\(")
 _NAMED: Final = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = ")
 _TILES: Final = re.compile(
     r"\{devices=\[([\d,]+)\](?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))"
@@ -104,6 +106,30 @@ def without_comments(text: str, strings: bool = True) -> str:
     return _COMMENTED.sub(kept, text)
 
 
+def instructions(text: str) -> list[str]:
+    """What HLO text says, instruction by instruction, without white space, comments and what stands in `"`.
+
+    >>> instructions("ENTRY f { %a = f32[8] add(%x, /* or */ %y), m={n=1}\\n ROOT %b = (f32[8]) tuple(%a) }")
+    ['ENTRYf{', '%a=f32[8]add(%x,%y),m={n=1}', '%b=(f32[8])tuple(%a)}']
+    """
+    return ["".join(part.split()) for part in _INSTRUCTION.split(without_comments(text, strings=False))]
+
+
+def require_plain_bitcasts(text: str) -> None:
+    """Raises `Unreadable` for bitcasts where tensors lie in tiles, or nothing says how they lie: what a bitcast does to
+    numbers hangs on it.
+    """
+    kinds = [found for line in instructions(text) if (found := _MADE.match(line))]
+    if not any(k[2] == "bitcast" for k in kinds):
+        return
+    if tiled := [k for k in kinds if re.search(r":[^{}]*T\(", k[1])]:
+        raise Unreadable(f"a bitcast in a text of tensors that lie in tiles ({tiled[0][0][:100]}..) is not known here")
+    if bare := [k for k in kinds if re.search(r"\[\d+,[\d,]+\](?!\{)", k[1])]:
+        raise Unreadable(
+            f"a bitcast in a text that does not say how tensors lie ({bare[0][0][:100]}..): write layouts as well"
+        )
+
+
 def header_of(text: str) -> dict[str, set[str]]:
     """What the first words of HLO text say of the module, or the attributes of MLIR modules, that are numbers or words;
     several values where it says several.
@@ -136,6 +162,7 @@ def stablehlo_of(text: str) -> bytes:
             "the text leaves out numbers of large constants ({...}): write it with"
             " print_large_constants=True (or XLA_FLAGS=--xla_dump_to with --xla_dump_large_constants)"
         )
+    require_plain_bitcasts(text)
     try:
         found = _xla().hlo_module_from_text(_without_fusions(text))
         return cast("bytes", mlir.hlo_to_stablehlo(found.as_serialized_hlo_module_proto()))
