@@ -373,3 +373,70 @@ def test_bitcasts_are_of_tensors_whose_layout_is_said(text: str, words: str) -> 
             require_plain_bitcasts(text)
     else:
         require_plain_bitcasts(text)
+
+
+# ------------------------------------------------------------------ before the partitioner, or behind it
+
+CUT = """HloModule jit_f, HEADnum_partitions=4
+ENTRY main.1 {
+  x.1 = f32[8,8]{1,0} parameter(0)ARG
+  w.1 = f32[8,8]{1,0} parameter(1), sharding={replicated}
+  ROOT dot.2 = f32[8,8]{1,0} dot(x.1, w.1), lhs_contracting_dims={1}, rhs_contracting_dims={0}, sharding={devices=[4,1]<=[4]}
+}
+"""
+PRODUCT = "  %r = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>\n"
+TWO = "%x: tensor<8x8xf32>, %w: tensor<8x8xf32>"
+FOUR_TIMES = (
+    "  %s = stablehlo.concatenate %r, %r, %r, %r, dim = 0 : (tensor<8x8xf32>, tensor<8x8xf32>, tensor<8x8xf32>,"
+    " tensor<8x8xf32>) -> tensor<32x8xf32>\n  return %s : tensor<32x8xf32>"
+)
+INLINE = """module @m attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
+  func.func public @main(%arg0: tensor<8x8xf32>) -> tensor<8x8xf32> {
+    %0 = sdy.manual_computation(%arg0) in_shardings=[SAID] out_shardings=[SAID] manual_axes={"x"} (%arg1: tensor<8x8xf32>) {
+      sdy.return %arg1 : tensor<8x8xf32>
+    } : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    return %0 : tensor<8x8xf32>
+  }
+}"""
+
+
+@needs_jax
+@pytest.mark.torch
+def test_texts_before_the_partitioner_and_behind_it(tmp_path: Path) -> None:
+    whole = ", sharding={replicated}"
+    cut = ", sharding={devices=[4,1]<=[4]}"
+    single = module(TWO, "tensor<8x8xf32>", PRODUCT + "  return %r : tensor<8x8xf32>")
+    said = single.replace("(tensor<8x8xf32>) {", '(tensor<8x8xf32> {mhlo.sharding = "{devices=[4,1]<=[4]}"}) {', 1)
+    tuples = "tuple<tensor<8x8xf32>, tensor<8x8xf32>>"
+    texts = {
+        "one.mlir": single,
+        "four.mlir": module(TWO, "tensor<32x8xf32>", PRODUCT + FOUR_TIMES),
+        "results.hlo": CUT.replace("HEAD", "").replace("ARG", whole),
+        "unsaid.hlo": CUT.replace("HEAD", "").replace("ARG", ""),
+        "results.mlir": said.replace("@m {", "@m attributes {mhlo.num_partitions = 4 : i32} {"),
+        "before.hlo": CUT.replace("HEAD", "").replace("ARG", cut),
+        "behind.hlo": CUT.replace("HEAD", "is_scheduled=true, ").replace("ARG", whole),
+        "local.hlo": CUT.replace("HEAD", "is_scheduled=true, ").replace("ARG", cut),
+        "same.mlir": SAME,
+        "inline.mlir": INLINE.replace("SAID", '<mesh<["x"=4]>, [{}, {}]>'),
+        "token.mlir": SAME.replace("@main(", "@main(%k: !stablehlo.token, "),
+        "tuple.mlir": module("%x: tensor<8x8xf32>", tuples, f"  %t = stablehlo.tuple %x, %x : {tuples}\n  return %t : {tuples}"),
+    }  # fmt: skip
+    judged(
+        tmp_path,
+        texts,
+        {
+            "results alone": ("one.mlir", "results.hlo", 3, "cuts its results alone"),
+            "results alone, four times": ("four.mlir", "results.hlo", 3, "cuts its results alone"),
+            "nothing said of an argument": ("four.mlir", "unsaid.hlo", 3, "cuts its results alone"),
+            "StableHLO": ("four.mlir", "results.mlir", 3, "cuts its results alone"),
+            "arguments too": ("one.mlir", "before.hlo", 0, ""),
+            "arguments too, four times": ("four.mlir", "before.hlo", 10, "different"),
+            "a schedule": ("four.mlir", "behind.hlo", 0, ""),
+            "a schedule, one product": ("one.mlir", "behind.hlo", 10, "different"),
+            "a schedule, and parts as large as the whole": ("one.mlir", "local.hlo", 3, "as it is said to lie it has (2, 8)"),
+            "a mesh inside of a sharding": ("same.mlir", "inline.mlir", 3, "a sharding that is not known here"),
+            "a token": ("token.mlir", "token.mlir --ranks 1", 3, "element type !stablehlo.token is not known"),
+            "a tuple": ("same.mlir", "tuple.mlir --ranks 1", 3, "element type tuple<"),
+        },
+    )  # fmt: skip

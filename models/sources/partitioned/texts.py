@@ -4,8 +4,10 @@ device, or of all ranks of a mesh, before or after XLA's partitioner.
 shard_map     read as it stands: `sdy.manual_computation`
 before        shardings are said (`sdy.sharding`, `mhlo.sharding`, HLO's `sharding=`): XLA partitions it here, for as
               many host devices, and what it leaves for one device is read
-after         arguments are smaller than the one device's, or nothing says how they are cut: the text is one device's
-              own program, and is read as it stands
+after         the text has a schedule or collectives of devices, arguments are smaller than the one device's, or nothing
+              says how they are cut: the text is one device's own program, and is read as it stands
+
+Where results alone are cut, and nothing else tells which of these it is, a text is refused.
 
 What the numbers of the arguments are a text does not say: they are given (`wholes`), whole ones, and cut here.
 """
@@ -25,8 +27,8 @@ from numpy.typing import NDArray
 
 from ...equality.captured import Captured, Stated, Unreadable
 from ...files.input import regular
-from ..jax.ir import Block, Module, Op
-from .collectives import Place
+from ..jax.ir import Block, Module, Op, inside
+from .collectives import COLLECTIVES, Place
 from .devices import Compiled, as_replicas, parse_module, require_devices
 from .hlo import Lines, Tiles, header_of, lines_of, stablehlo_of, tiles_of, without_comments
 from .machine import Held, Machine, manual_everywhere, meshes_of, read_by_manual
@@ -103,6 +105,18 @@ class Text:
     def ranks(self) -> int | None:
         """For how many devices it is, as far as it says."""
         return ranks_said(self.data)
+
+    @cached_property
+    def behind(self) -> bool:
+        """Whether it says that XLA's partitioner is behind it: by its schedule, or by what only programs of one device
+        have.
+        """
+        if "true" in header_of(self.data).get("is_scheduled", ()):
+            return True
+        if _MARKS.search(str(self.module)):
+            return False
+        found = (o.name for f in self.module.body.operations for o in inside(f.operation))
+        return any(name in COLLECTIVES for name in found)
 
     @cached_property
     def main(self) -> Op:
@@ -204,10 +218,16 @@ class _Read:
         """What every rank does."""
         text, shapes = self.text, [np.asarray(a).shape for a in self.wholes]
         whole = shapes == [s for s, _ in text.arguments]
-        said = any(t is not None and t.cuts for t in text.tiles("arg_attrs")) or _MARKS.search(str(text.module))
-        if self.ranks == 1 or not whole or not said:
+        if self.ranks == 1 or not whole or text.behind:
             return self._own()
-        return self._whole(manual_everywhere(text.module, meshes_of(text.module)))
+        if any(t is not None and t.cuts for t in text.tiles("arg_attrs")) or _MARKS.search(str(text.module)):
+            return self._whole(manual_everywhere(text.module, meshes_of(text.module)))
+        if any(t is not None and t.cuts for t in text.tiles("res_attrs")):
+            raise Unreadable(
+                "cuts its results alone, and may stand before XLA's partitioner or behind it: say shardings of"
+                " arguments as well (in_shardings), or write what XLA makes of it (compiled.as_text())"
+            )
+        return self._own()
 
     # ------------------------------------------------------------------ before the partitioner
 
