@@ -37,10 +37,11 @@ TYPES: Final[Mapping[str, str]] = {
 
 
 def made_of(w: Writer, kind: Type) -> tuple[tuple[int, ...], str]:
-    """Shape and element type of a tensor type."""
-    found = TYPES.get(str(kind.element_type))
+    """Shape and element type of a tensor type.  Raises `Unreadable` for others."""
+    told = str(getattr(kind, "element_type", kind))  # a token, or a tuple, has none
+    found = TYPES.get(told)
     if found is None:
-        raise w.refuse(f"element type {kind.element_type} is not known here")
+        raise w.refuse(f"element type {told} is not known here")
     return tuple(int(n) for n in kind.shape), found
 
 

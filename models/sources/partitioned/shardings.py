@@ -171,6 +171,6 @@ def shardings_of(text: str, meshes: Mapping[str, Mesh]) -> list[Sharding]:
             raise Unreadable(f"a sharding that is not known here: <@{name}, [{dims}]{more}>")
         rows = re.findall(r"\{([^{}]*)\}", dims)
         found.append(Sharding(meshes[name], tuple(tuple(re.findall(r'"([^"]+)"', row)) for row in rows)))
-    if len(found) != text.count("<@"):
+    if len(found) != text.count("<@") + text.count("mesh<["):  # the latter: a mesh without a name
         raise Unreadable(f"a sharding that is not known here: {text[:200]}")
     return found
