@@ -419,6 +419,10 @@ def test_texts_before_the_partitioner_and_behind_it(tmp_path: Path) -> None:
         "local.hlo": CUT.replace("HEAD", "is_scheduled=true, ").replace("ARG", cut),
         "same.mlir": SAME,
         "inline.mlir": INLINE.replace("SAID", '<mesh<["x"=4]>, [{}, {}]>'),
+        "shape.hlo": "HloModule f, num_partitions=2\nENTRY main {\n  x = f32[8,8] parameter(0), sharding={replicated}\n"
+        "  ROOT r = f32[7] reshape(x)\n}\n",
+        "place.hlo": "HloModule f, num_partitions=2\nENTRY main {\n  x = f32[8,8] parameter(1), sharding={replicated}\n"
+        "  ROOT r = f32[8,8] negate(x)\n}\n",
         "token.mlir": SAME.replace("@main(", "@main(%k: !stablehlo.token, "),
         "tuple.mlir": module("%x: tensor<8x8xf32>", tuples, f"  %t = stablehlo.tuple %x, %x : {tuples}\n  return %t : {tuples}"),
     }  # fmt: skip
@@ -436,6 +440,8 @@ def test_texts_before_the_partitioner_and_behind_it(tmp_path: Path) -> None:
             "a schedule, one product": ("one.mlir", "behind.hlo", 10, "different"),
             "a schedule, and parts as large as the whole": ("one.mlir", "local.hlo", 3, "as it is said to lie it has (2, 8)"),
             "a mesh inside of a sharding": ("same.mlir", "inline.mlir", 3, "a sharding that is not known here"),
+            "a shape that XLA ends the process for": ("same.mlir", "shape.hlo", 3, "XLA does not read it: Check failed"),
+            "a place that XLA ends the process for": ("same.mlir", "place.hlo", 3, "XLA does not read it: Check failed"),
             "a token": ("token.mlir", "token.mlir --ranks 1", 3, "element type !stablehlo.token is not known"),
             "a tuple": ("same.mlir", "tuple.mlir --ranks 1", 3, "element type tuple<"),
         },
