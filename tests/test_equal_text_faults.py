@@ -17,6 +17,7 @@ import pytest
 
 from shardproof.models.equality.captured import Unreadable
 from shardproof.models.sources.partitioned.hlo import require_plain_bitcasts
+from shardproof.models.sources.partitioned.indexed import from_the_end
 from shardproof.models.sources.partitioned.writer import Writer
 
 HERE = Path(__file__).parent
@@ -190,6 +191,17 @@ def test_bounds_pass_through_casts_that_hold_them() -> None:
                           writer.full((4,), 300, "int32"), "int32")  # fmt: skip
         assert writer.bounds(kept) == (0.0, 300.0)
         assert writer.bounds(writer.cast(kept, kind)) == (found or (float("-inf"), float("inf"))), kind
+
+
+def test_positions_from_the_end_pass_through_types_that_hold_them() -> None:
+    for kind, extent, found in (("int16", 301, True), ("int8", 128, True), ("int8", 301, False), ("float32", 8, False)):
+        writer = Writer()
+        x = writer.source("x", "input", np.zeros(4, np.int32), "int32")
+        below = writer.step("lt", (x,), {"number": 0}, (4,), "bool")
+        turned = writer.step("where", (below, writer.two("add", x, writer.full((4,), extent, "int32"), "int32"), x), {},
+                             (4,), "int32")  # fmt: skip
+        assert from_the_end(writer, turned, extent) == x
+        assert (from_the_end(writer, writer.cast(turned, kind), extent) == x) == found, (kind, extent)
 
 
 # ------------------------------------------------------------------ composites

@@ -113,10 +113,10 @@ def without_comments(text: str, strings: bool = True) -> str:
     'a="",  d '
     """
 
-    def kept(found: re.Match[str]) -> str:
+    def text_of(found: re.Match[str]) -> str:
         return "" if found[0][0] == "/" else found[0] if strings else '""'
 
-    return _COMMENTED.sub(kept, text)
+    return _COMMENTED.sub(text_of, text)
 
 
 def instructions(text: str) -> list[str]:

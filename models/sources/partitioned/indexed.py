@@ -73,7 +73,7 @@ def _inside(w: Writer, ids: int, most: int) -> int:
     return w.two("minimum", w.two("maximum", ids, w.full(shape, 0, dtype), dtype), w.full(shape, most, dtype), dtype)
 
 
-def _from_the_end(w: Writer, ids: int, extent: int) -> int | None:
+def from_the_end(w: Writer, ids: int, extent: int) -> int | None:
     """x where positions are (x + extent if x < 0 else x), as JAX writes `table[x]`; None of others, and of those that
     pass through a type which does not hold the last position.
     """
@@ -127,7 +127,7 @@ def gather(w: Writer, op: Op, given: Sequence[int]) -> Sequence[int]:
     else:
         order = sorted(along)
         parts, wrap = [parts[along.index(k)] for k in order], False
-        if w.defined and len(parts) == 1 and (named := _from_the_end(w, parts[0], full[order[0]])) is not None:
+        if w.defined and len(parts) == 1 and (named := from_the_end(w, parts[0], full[order[0]])) is not None:
             parts, wrap = [named], True
         shape = (*w.shape(parts[0]), *(full[k] for k in rest))
         found = w.step("index", (w.permute(table, [*order, *rest]), *parts), {"wrap": wrap}, shape, w.dtype(table))
