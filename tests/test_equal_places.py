@@ -188,10 +188,22 @@ def test_an_order_of_devices_that_is_not_known_is_refused(groups: str) -> None:
         ordered_groups(f"%x = all-gather(%y), channel_id=1, {groups}")
 
 
+def test_a_channel_has_groups_of_one_kind() -> None:
+    one = "%x = f32[8]{0} all-gather(%y), channel_id=1, replica_groups=mesh['a'=4], device_ids=([2,2]T(1,0)) {'a'}"
+    for groups in ("mesh['a'=4] {'a'}", "{{0,1,2,3}}", "mesh['a'=4], device_ids=([4]T(0)) {'a'}"):
+        other = f"ROOT %z = f32[8]{{0}} all-reduce(%x), channel_id=N, replica_groups={groups}"
+        assert ordered_groups(f"{one}\n  {other}".replace("N", "2"))[1] == ((0, 2, 1, 3),)
+        with pytest.raises(Unreadable, match="channel 1 has groups of two kinds"):
+            ordered_groups(f"{one}\n  {other}".replace("N", "1"))
+
+
 def test_the_order_of_devices_is_that_of_the_text() -> None:
     text = "all-gather(%y), channel_id=1, replica_groups=mesh['a'=4], device_ids=([2,2]T(1,0)) {'a'}, dimensions={0}"
     assert ordered_groups(text) == {1: ((0, 2, 1, 3),)}
+    for other in (text.replace(" ", ""), text.replace(", dev", ",\n  dev"), text.replace(", dev", ", /* of */ dev")):
+        assert ordered_groups(other) == {1: ((0, 2, 1, 3),)}, other
     assert ordered_groups("all-gather(%y), channel_id=1, replica_groups=mesh['a'=4] {'a'}") == {}
+    assert ordered_groups('all-gather(%y), channel_id=1, metadata={op_name="device_ids=(0,2)"}') == {}
     assert runs_of([0, 2, 1, 3]) == ((0, 0, 1), (1, 2, 1), (2, 1, 1), (3, 3, 1))
 
 

@@ -298,10 +298,23 @@ def test_shardings_of_texts() -> None:
         ("x = f32[8] parameter(0), sharding={devices=[2,2]<=[2,2]T(1,0)}", 4),
         ("x = f32[8] parameter(0), sharding={devices=[4]3,2,1,0}", 4),
         ("HloModule f", None),
+        ("/* num_partitions=4 */ HloModule f, num_partitions=2", 2),
+        ("HloModule f, /* num_partitions=4 */ num_partitions=2", 2),
+        ('HloModule f, frontend_attributes={note="num_partitions=4"},\n num_partitions=2', 2),
+        ("HloModule f, frontend_attributes={note={num_partitions=4}}, num_partitions=2", 2),
+        ("HloModule f, entry_computation_layout={(f32[8]{0})->f32[8]{0}}\nENTRY main { num_partitions=3 }", None),
+        ("// num_partitions = 4\nmodule @f attributes {mhlo.num_partitions = 2 : i32} {", 2),
+        ('module @"mhlo.num_partitions = 4" attributes {mhlo.num_partitions = 2 : i32} {', 2),
+        ('// sdy.mesh @mesh = <["x"=8]>\nmodule @f {sdy.mesh @mesh = <["x"=2, "y"=4]>', 8),
     ],
 )
 def test_how_many_devices_a_text_is_for(text: str, many: int | None) -> None:
     assert ranks_said(text) == many
+
+
+def test_a_text_says_one_number_of_devices() -> None:
+    with pytest.raises(Unreadable, match="num_partitions is said to be 2 and 4"):
+        ranks_said("HloModule f, num_partitions=2, num_partitions=4")
 
 
 def test_groups_keep_the_order_of_a_mesh_that_a_module_does_not_say() -> None:

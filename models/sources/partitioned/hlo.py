@@ -8,7 +8,10 @@ XLA's own parser reads the text.  A fusion is a call of its computation: it says
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -22,6 +25,19 @@ from ...equality.captured import Unreadable
 from ..jax.ir import Op
 
 _FUSION: Final = re.compile(r"^(\s*(?:ROOT )?%?[\w.-]+ = .*?[\])}] )fusion\((.*)$", re.MULTILINE)
+_PARSES: Final = """
+import sys
+from importlib import import_module
+try:
+    found = import_module(sys.argv[1]).hlo_module_from_text(sys.stdin.buffer.read().decode())
+except Exception as error:
+    sys.exit(str(error))
+sys.stdout.buffer.write(found.as_serialized_hlo_module_proto())
+"""
+"""What the process runs that parses HLO text."""
+_COMMENTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"|/\*.*?\*/|//[^\n]*', re.DOTALL)
+_INSTRUCTION: Final = re.compile(r"\s(?:ROOT\s+)?(?=%?[\w.-]+\s*=\s*[(\s]*(?:pred|token|opaque|[a-z]+\d\w*)\s*\[)")
+_MADE: Final = re.compile(r"%?[\w.-]+=(.*?[\])}])([a-z][\w-]*)\(")
 _NAMED: Final = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = ")
 _TILES: Final = re.compile(
     r"\{devices=\[([\d,]+)\](?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))"
@@ -90,6 +106,66 @@ def _integers(text: str) -> tuple[int, ...]:
     return tuple(int(n) for n in text.split(","))
 
 
+def without_comments(text: str, strings: bool = True) -> str:
+    """A text of HLO or MLIR without its comments, and without what stands in `"`, unless `strings` are kept.
+
+    >>> without_comments('a="/* b */", /* c */ d // e', False)
+    'a="",  d '
+    """
+
+    def text_of(found: re.Match[str]) -> str:
+        return "" if found[0][0] == "/" else found[0] if strings else '""'
+
+    return _COMMENTED.sub(text_of, text)
+
+
+def instructions(text: str) -> list[str]:
+    """What HLO text says, instruction by instruction, without white space, comments and what stands in `"`.
+
+    >>> instructions("ENTRY f { %a = f32[8] add(%x, /* or */ %y), m={n=1}\\n ROOT %b = (f32[8]) tuple(%a) }")
+    ['ENTRYf{', '%a=f32[8]add(%x,%y),m={n=1}', '%b=(f32[8])tuple(%a)}']
+    """
+    return ["".join(part.split()) for part in _INSTRUCTION.split(without_comments(text, strings=False))]
+
+
+def require_plain_bitcasts(text: str) -> None:
+    """Raises `Unreadable` for bitcasts where tensors lie in tiles, or nothing says how they lie: what a bitcast does to
+    numbers hangs on it.
+    """
+    kinds = [found for line in instructions(text) if (found := _MADE.match(line))]
+    if not any(k[2] == "bitcast" for k in kinds):
+        return
+    if tiled := [k for k in kinds if re.search(r":[^{}]*T\(", k[1])]:
+        raise Unreadable(f"a bitcast in a text of tensors that lie in tiles ({tiled[0][0][:100]}..) is not known here")
+    if bare := [k for k in kinds if re.search(r"\[\d+,[\d,]+\](?!\{)", k[1])]:
+        raise Unreadable(
+            f"a bitcast in a text that does not say how tensors lie ({bare[0][0][:100]}..): write layouts as well"
+        )
+
+
+def header_of(text: str) -> dict[str, set[str]]:
+    """What the first words of HLO text say of the module, or the attributes of MLIR modules, that are numbers or words;
+    several values where it says several.
+
+    >>> header_of("/* num_partitions=4 */ HloModule f, is_scheduled=true, num_partitions=2")
+    {'is_scheduled': {'true'}, 'num_partitions': {'2'}}
+    >>> header_of("module @f attributes {mhlo.num_partitions = 8 : i32} { }")
+    {'num_partitions': {'8'}}
+    """
+    text, found = without_comments(text, strings=False), dict[str, set[str]]()
+    if text.lstrip().startswith("HloModule"):
+        inner = 1
+        while inner:  # attributes of attributes, and bodies
+            text, inner = re.subn(r"\{[^{}]*\}", "", text)
+        said = re.match(r"\s*HloModule\s+[^\s,]+(?:\s*,\s*\w+\s*=\s*[^\s,]*)*", text)
+        rows = re.findall(r",\s*(\w+)\s*=\s*([^\s,]+)", said[0] if said else "")
+    else:
+        rows = re.findall(r"\bmhlo\.(num_partitions|num_replicas)\s*=\s*(\d+)", text)
+    for name, value in rows:
+        found.setdefault(name, set()).add(value)
+    return found
+
+
 def stablehlo_of(text: str) -> bytes:
     """The module that HLO text says.  Raises `Unreadable`, also where numbers of constants are left out."""
     from jax.extend import mlir
@@ -99,11 +175,30 @@ def stablehlo_of(text: str) -> bytes:
             "the text leaves out numbers of large constants ({...}): write it with"
             " print_large_constants=True (or XLA_FLAGS=--xla_dump_to with --xla_dump_large_constants)"
         )
+    require_plain_bitcasts(text)
+    found = _parsed(_without_fusions(text))
     try:
-        found = _xla().hlo_module_from_text(_without_fusions(text))
-        return cast("bytes", mlir.hlo_to_stablehlo(found.as_serialized_hlo_module_proto()))
+        return cast("bytes", mlir.hlo_to_stablehlo(found))
     except Exception as error:
         raise Unreadable(f"XLA does not read it: {str(error)[:500]}") from error
+
+
+def _parsed(text: str) -> bytes:
+    """The message of the module that HLO text says.  XLA ends the process that parses a text which is against some of
+    its rules, so another process does.  Raises `Unreadable`.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", _PARSES, _xla().__name__],
+        input=text.encode(),
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+    )
+    if done.returncode:
+        told = done.stderr.decode(errors="replace")
+        broken = re.search(r"Check failed: .*", told)
+        raise Unreadable(f"XLA does not read it: {(broken[0] if broken else told.strip())[:500]}")
+    return done.stdout
 
 
 def _without_fusions(text: str) -> str:

@@ -13,9 +13,10 @@ import numpy as np
 
 from ...equality.program import Word
 from ..jax.ir import Op, body, combined_by, dialect, integer, integers, pairs, returns_argument
+from ..jax.windows import neutral
 from .operators import Handler, made_of, reduce_one
 from .regions import extreme_of, order_of
-from .writer import Writer
+from .writer import Writer, holds
 
 
 def _starts(w: Writer, numbers: Sequence[int], shape: Sequence[int], sizes: Sequence[int]) -> list[int]:
@@ -72,10 +73,14 @@ def _inside(w: Writer, ids: int, most: int) -> int:
     return w.two("minimum", w.two("maximum", ids, w.full(shape, 0, dtype), dtype), w.full(shape, most, dtype), dtype)
 
 
-def _from_the_end(w: Writer, ids: int, extent: int) -> int | None:
-    """x where positions are (x + extent if x < 0 else x), as JAX writes `table[x]`; None of others."""
+def from_the_end(w: Writer, ids: int, extent: int) -> int | None:
+    """x where positions are (x + extent if x < 0 else x), as JAX writes `table[x]`; None of others, and of those that
+    pass through a type which does not hold the last position.
+    """
     below = list[int]()
     while (maker := w.makers.get(ids)) is not None and maker.operator in ("reshape", "cast"):
+        if not holds(w.dtype(ids), 0, extent - 1):
+            return None
         below.append(ids)
         ids = maker.reads[0]
     if maker is None or maker.operator != "where":
@@ -122,7 +127,7 @@ def gather(w: Writer, op: Op, given: Sequence[int]) -> Sequence[int]:
     else:
         order = sorted(along)
         parts, wrap = [parts[along.index(k)] for k in order], False
-        if w.defined and len(parts) == 1 and (named := _from_the_end(w, parts[0], full[order[0]])) is not None:
+        if w.defined and len(parts) == 1 and (named := from_the_end(w, parts[0], full[order[0]])) is not None:
             parts, wrap = [named], True
         shape = (*w.shape(parts[0]), *(full[k] for k in rest))
         found = w.step("index", (w.permute(table, [*order, *rest]), *parts), {"wrap": wrap}, shape, w.dtype(table))
@@ -285,6 +290,10 @@ def reduce(w: Writer, op: Op, given: Sequence[int]) -> Sequence[int]:
     if how is None or len(dims) != 1 or not is_positions(w, given[1], dims[0]):
         raise w.refuse(f"reduces 2 operands by a region of {', '.join(body(op))}")
     (shape, dtype), (_, whole), dim = made_of(w, op.results[0].type), made_of(w, op.results[1].type), dims[0]
+    kind = np.dtype("float32" if dtype in ("bfloat16", "float16") else dtype)
+    nothing = neutral("maximum" if how == "amax" else "minimum", kind)
+    if (w.uniform(given[2]), w.uniform(given[3])) != (nothing, 0):
+        raise w.refuse("a reduction of numbers with their positions that starts from something else than nothing")
     wide = (*shape[:dim], 1, *shape[dim:])
     words: dict[str, Word] = {"dim": dim, "k": 1, "largest": how == "amax"}
     found = w.steps_of("topk", (given[0],), words, ((wide, dtype), (wide, whole)))

@@ -94,9 +94,7 @@ class Machine:
                 return self._turns(op, given, held)
             case "stablehlo.case" | "stablehlo.if":
                 return self._branch(op, given, held)
-            case "stablehlo.composite" if text(op, "name") in HANDLERS or text(op, "name") in INDEXED:
-                return self._local(text(op, "name"), op, given)
-            case "stablehlo.composite":
+            case "stablehlo.composite":  # its name is a promise; what it does is its decomposition
                 return self._block(self.functions[text(op, "decomposition")].regions[0].blocks[0], given, {})
             case "stablehlo.custom_call":
                 target = text(op, "call_target_name")

@@ -37,10 +37,11 @@ TYPES: Final[Mapping[str, str]] = {
 
 
 def made_of(w: Writer, kind: Type) -> tuple[tuple[int, ...], str]:
-    """Shape and element type of a tensor type."""
-    found = TYPES.get(str(kind.element_type))
+    """Shape and element type of a tensor type.  Raises `Unreadable` for others."""
+    told = str(getattr(kind, "element_type", kind))  # a token, or a tuple, has none
+    found = TYPES.get(told)
     if found is None:
-        raise w.refuse(f"element type {kind.element_type} is not known here")
+        raise w.refuse(f"element type {told} is not known here")
     return tuple(int(n) for n in kind.shape), found
 
 
@@ -158,6 +159,8 @@ def constant(w: Writer, op: Op, given: Sequence[int]) -> Sequence[int]:
 def iota(w: Writer, op: Op, given: Sequence[int]) -> Sequence[int]:
     """Positions along a dimension."""
     (shape, dtype), dim = _made(w, op), integer(op, "iota_dimension")
+    if dtype.startswith(("int", "uint")) and shape[dim] - 1 > np.iinfo(dtype).max:
+        raise w.refuse(f"an iota of {shape[dim]} positions, of which {dtype} does not hold the last")
     words: dict[str, Word] = {"n": shape[dim], "start": 0.0, "step": 1.0, "dtype": dtype}
     run = w.step("iota", (), words, (shape[dim],), dtype)
     wide = tuple(n if k == dim else 1 for k, n in enumerate(shape))
@@ -282,6 +285,8 @@ def reduce_one(w: Writer, op: Op, given: Sequence[int]) -> Sequence[int]:
     """Sums, greatest and least elements, from the neutral element on; and, or of truth values."""
     how, (shape, dtype), dims = combined_by(op), _made(w, op), integers(op, "dimensions")
     if len(given) == 2 and dtype == "bool" and how in ("stablehlo.and", "stablehlo.or"):
+        if w.uniform(given[1]) != (how == "stablehlo.and"):
+            raise w.refuse(f"a reduction of truth values by {how} that starts from something else than nothing")
         kept = w.step("cast", (given[0],), {"dtype": "int32", "was": "bool"}, w.shape(given[0]), "int32")
         name = "amin" if how.endswith("and") else "amax"
         found = w.step(name, (kept,), {"dims": dims, "keep": False}, shape, "int32")

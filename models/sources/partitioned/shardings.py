@@ -14,12 +14,13 @@ from math import prod
 import numpy as np
 
 from ...equality.captured import Unreadable
+from .hlo import instructions
 from .writer import Writer
 
 _AXIS = re.compile(r'"([^"]+)"\s*=\s*(\d+)')
 _ONE = re.compile(r"<@([\w.$-]+), \[((?:\{[^{}]*\}(?:p\d+)?(?:, )?)*)\]([^<>]*)>")
 
-_ORDER = re.compile(r"replica_groups=mesh\[([^\]]*)\], device_ids=\(\[([\d,]+)\]T\(([\d,]+)\)\) \{([^}]*)\}")
+_ORDER = re.compile(r"replica_groups=mesh\[([^\]]*)\],device_ids=\(\[([\d,]+)\]T\(([\d,]+)\)\)\{([^}]*)\}")
 
 
 @dataclass(frozen=True)
@@ -128,11 +129,15 @@ def ordered_groups(text: str) -> dict[int, tuple[tuple[int, ...], ...]]:
     {7: ((0, 1), (2, 3))}
     """
     found: dict[int, tuple[tuple[int, ...], ...]] = {}
-    for line in text.splitlines():
-        if ", device_ids=" not in line:
+    if "device_ids" not in text:
+        return found
+    plain = list[str]()
+    for line in instructions(text):
+        channels, order = re.findall(r"\bchannel_id=(\d+)", line), _ORDER.search(line)
+        if not (said := re.findall(r"\bdevice_ids=", line)):
+            plain += channels
             continue
-        channel, order = re.search(r"channel_id=(\d+)", line), _ORDER.search(line)
-        if channel is None or order is None:
+        if len(channels) != 1 or order is None or len(said) != 1:
             raise Unreadable(f"groups of devices in an order that is not known here: {line.strip()[:300]}")
         sizes = [int(n) for n in order[2].split(",")]
         turned = [int(n) for n in order[3].split(",")]
@@ -146,8 +151,10 @@ def ordered_groups(text: str) -> dict[int, tuple[tuple[int, ...], ...]]:
         ):
             raise Unreadable(f"groups of devices in an order that is not known here: {line.strip()[:300]}")
         groups = tuple(tuple(int(devices[r]) for r in row) for row in mesh.groups(axes))
-        if found.setdefault(int(channel[1]), groups) != groups:
-            raise Unreadable(f"channel {channel[1]} has groups of two kinds")
+        if found.setdefault(int(channels[0]), groups) != groups:
+            raise Unreadable(f"channel {channels[0]} has groups of two kinds")
+    if shared := [n for n in plain if int(n) in found]:
+        raise Unreadable(f"channel {shared[0]} has groups of two kinds, with device_ids and without")
     return found
 
 
@@ -164,6 +171,6 @@ def shardings_of(text: str, meshes: Mapping[str, Mesh]) -> list[Sharding]:
             raise Unreadable(f"a sharding that is not known here: <@{name}, [{dims}]{more}>")
         rows = re.findall(r"\{([^{}]*)\}", dims)
         found.append(Sharding(meshes[name], tuple(tuple(re.findall(r'"([^"]+)"', row)) for row in rows)))
-    if len(found) != text.count("<@"):
+    if len(found) != text.count("<@") + text.count("mesh<["):  # the latter: a mesh without a name
         raise Unreadable(f"a sharding that is not known here: {text[:200]}")
     return found

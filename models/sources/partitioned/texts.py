@@ -4,8 +4,10 @@ device, or of all ranks of a mesh, before or after XLA's partitioner.
 shard_map     read as it stands: `sdy.manual_computation`
 before        shardings are said (`sdy.sharding`, `mhlo.sharding`, HLO's `sharding=`): XLA partitions it here, for as
               many host devices, and what it leaves for one device is read
-after         arguments are smaller than the one device's, or nothing says how they are cut: the text is one device's
-              own program, and is read as it stands
+after         the text has a schedule or collectives of devices, arguments are smaller than the one device's, or nothing
+              says how they are cut: the text is one device's own program, and is read as it stands
+
+Where results alone are cut, and nothing else tells which of these it is, a text is refused.
 
 What the numbers of the arguments are a text does not say: they are given (`wholes`), whole ones, and cut here.
 """
@@ -25,10 +27,10 @@ from numpy.typing import NDArray
 
 from ...equality.captured import Captured, Stated, Unreadable
 from ...files.input import regular
-from ..jax.ir import Block, Module, Op
-from .collectives import Place
+from ..jax.ir import Block, Module, Op, inside
+from .collectives import COLLECTIVES, Place
 from .devices import Compiled, as_replicas, parse_module, require_devices
-from .hlo import Lines, Tiles, lines_of, stablehlo_of, tiles_of
+from .hlo import Lines, Tiles, header_of, lines_of, stablehlo_of, tiles_of, without_comments
 from .machine import Held, Machine, manual_everywhere, meshes_of, read_by_manual
 from .operators import made_of
 from .ranks import Argument, place_in, rank_program
@@ -40,7 +42,6 @@ Row = tuple[tuple[int, ...], str]
 """Shape and element type."""
 LARGEST: Final = 1 << 26
 """Bytes of a text that are read."""
-_SAID: Final = re.compile(r"num_partitions\s*=\s*(\d+)")
 _TILES: Final = re.compile(r"devices=\[[\d,]+\](?:<=\[([\d,]+)\]|([\d,]+))")
 _MESH: Final = re.compile(r"(?:sdy\.mesh @[\w.$-]+ = |#sdy\.mesh)<\[([^\]]*)\]")
 _MARKS: Final = re.compile(
@@ -50,18 +51,29 @@ _MARKS: Final = re.compile(
 
 
 def ranks_said(data: str) -> int | None:
-    """How many devices a text is for, as far as it says.
+    """How many devices a text is for, as far as it says.  Raises `Unreadable` where it says two numbers.
 
     >>> ranks_said("HloModule f, is_scheduled=true, num_partitions=4")
     4
     """
-    if (said := _SAID.search(data)) is not None:
-        return int(said[1])
+    if (said := _number(data, "num_partitions")) is not None:
+        return said
+    data = without_comments(data)
     if (mesh := _MESH.search(data)) is not None:
         return prod(int(n) for n in re.findall(r'"[^"]+"\s*=\s*(\d+)', mesh[1]))
     if (tiles := _TILES.search(data)) is not None:
         return prod(int(n) for n in tiles[1].split(",")) if tiles[1] else 1 + tiles[2].count(",")
     return None
+
+
+def _number(data: str, *names: str) -> int | None:
+    """A number that the text says of its module."""
+    said, found = header_of(data), set[str]()
+    for name in names:
+        found |= said.get(name, set())
+    if len(found) > 1:
+        raise Unreadable(f"{' or '.join(names)} is said to be {' and '.join(sorted(found))}")
+    return int(found.pop()) if found else None
 
 
 def load_text(path: Path) -> str:
@@ -93,6 +105,18 @@ class Text:
     def ranks(self) -> int | None:
         """For how many devices it is, as far as it says."""
         return ranks_said(self.data)
+
+    @cached_property
+    def behind(self) -> bool:
+        """Whether it says that XLA's partitioner is behind it: by its schedule, or by what only programs of one device
+        have.
+        """
+        if "true" in header_of(self.data).get("is_scheduled", ()):
+            return True
+        if _MARKS.search(str(self.module)):
+            return False
+        found = (o.name for f in self.module.body.operations for o in inside(f.operation))
+        return any(name in COLLECTIVES for name in found)
 
     @cached_property
     def main(self) -> Op:
@@ -157,9 +181,10 @@ def _placed(module: Module, name: str) -> str:
 
 
 def _required(text: Text) -> Text:
-    many = re.search(r"(?:num_replicas\s*=\s*|replica_count=)(\d+)", text.data)
-    if many is not None and int(many[1]) > 1:
-        raise Unreadable(f"is of {many[1]} replicas (pmap): programs of partitions are read (jit, shard_map)")
+    many = _number(text.data, "num_replicas", "replica_count")
+    if many is not None and many > 1:
+        raise Unreadable(f"is of {many} replicas (pmap): programs of partitions are read (jit, shard_map)")
+    ranks_said(text.data)
     Machine(text.module, Place(0, 1, {}), Writer()).main()
     return text
 
@@ -193,10 +218,16 @@ class _Read:
         """What every rank does."""
         text, shapes = self.text, [np.asarray(a).shape for a in self.wholes]
         whole = shapes == [s for s, _ in text.arguments]
-        said = any(t is not None and t.cuts for t in text.tiles("arg_attrs")) or _MARKS.search(str(text.module))
-        if self.ranks == 1 or not whole or not said:
+        if self.ranks == 1 or not whole or text.behind:
             return self._own()
-        return self._whole(manual_everywhere(text.module, meshes_of(text.module)))
+        if any(t is not None and t.cuts for t in text.tiles("arg_attrs")) or _MARKS.search(str(text.module)):
+            return self._whole(manual_everywhere(text.module, meshes_of(text.module)))
+        if any(t is not None and t.cuts for t in text.tiles("res_attrs")):
+            raise Unreadable(
+                "cuts its results alone, and may stand before XLA's partitioner or behind it: say shardings of"
+                " arguments as well (in_shardings), or write what XLA makes of it (compiled.as_text())"
+            )
+        return self._own()
 
     # ------------------------------------------------------------------ before the partitioner
 

@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from ...equality.captured import Unreadable
 from ...equality.program import Described, RankProgram, Source, Step, Word
-from .known import known_result
+from .known import MOVED, known_result
 
 Plain = NDArray[np.generic]
 SYMMETRIC: Final = ("add", "mul", "maximum", "minimum")
-MOVED: Final = ("reshape", "expand", "slice", "permute", "cast")
 MOST_KNOWN: Final = 4096
 """Elements of a tensor whose numbers are kept while a program is read: positions and counters have few."""
 
@@ -166,6 +165,9 @@ class Writer:
         words = dict(maker.words)
         if maker.operator in MOVED:
             return self.bounds(maker.reads[0])
+        if maker.operator == "cast":  # a narrower type wraps what it does not hold
+            found = self.bounds(maker.reads[0])
+            return found if holds(self.dtype(number), *found) else (float("-inf"), float("inf"))
         if maker.operator in ("topk", "sort") and number == maker.makes[-1] and isinstance(words["dim"], int):
             return 0.0, self.shape(maker.reads[0])[words["dim"]] - 1.0
         return float("-inf"), float("inf")
@@ -222,6 +224,18 @@ class Writer:
     def program(self, outputs: Sequence[tuple[str, int]]) -> RankProgram:
         """What was written down."""
         return RankProgram(tuple(self.sources), tuple(self.steps), tuple(outputs), tuple(self.tensors))
+
+
+def holds(dtype: str, least: float, most: float) -> bool:
+    """Whether an integer type has all whole numbers between these.
+
+    >>> holds("int8", 0, 127), holds("int8", 0, 128), holds("float32", 0, 1)
+    (True, False, False)
+    """
+    if not dtype.startswith(("int", "uint")):
+        return False
+    ends = np.iinfo(dtype)
+    return ends.min <= least and most <= ends.max
 
 
 def _is_number(value: float | bool | None) -> TypeGuard[float]:
