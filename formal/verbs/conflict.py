@@ -155,10 +155,10 @@ def conflict_lines(problem: SelectionProblem, claim: Infeasible, steps: Sequence
     unit = " bytes" if steps else ""  # of a plan
     for t in sorted(use, key=lambda t: (-use[t], t))[:5]:
         largest = [(u.name or problem.vertices[u.vertex].name, int(u.amount.min())) for u in _largest(problem, t)]
-        names = ", ".join(f"{name} ({n:,})" for name, n in largest)
+        names = ", ".join(f"{name} ({n})" for name, n in largest)
         live = sum(u.start <= t < u.end and int(u.amount.min()) > 0 for u in problem.usages)
         if live > len(largest):
-            names += f", {live - len(largest)} others ({use[t] - sum(n for _, n in largest):,})"
+            names += f", {live - len(largest)} others ({use[t] - sum(n for _, n in largest)})"
         at = f"step {t}" + (f" ({steps[t]})" if t < len(steps) else "")
         over = (
             ""
@@ -166,8 +166,7 @@ def conflict_lines(problem: SelectionProblem, claim: Infeasible, steps: Sequence
             else " (less, but not with what the other steps need)"
         )
         lines.append(
-            f"{at}: even the smallest choices use {use[t]:,}{unit}, the limit is {problem.limit:,}{over}; "
-            f"largest: {names}"
+            f"{at}: even the smallest choices use {use[t]}{unit}, the limit is {problem.limit}{over}; largest: {names}"
         )
     if not claim.steps:
         lines.append(
@@ -190,7 +189,7 @@ def _room(problem: SelectionProblem, steps: Sequence[str]) -> list[str]:
     named = f"step {at}" + (f" ({steps[at]})" if at < len(steps) else "")
     fits = "so that something may fit" if int(least[k]) <= limit else "so that nothing fits"
     unit = " bytes" if steps else ""
-    return [f"{named}: the smallest choices alone use {int(least[k]):,}{unit}, the limit is {limit:,}, {fits}"]
+    return [f"{named}: the smallest choices alone use {int(least[k])}{unit}, the limit is {limit}, {fits}"]
 
 
 def _largest(problem: SelectionProblem, step: int) -> list[Usage]:

@@ -168,7 +168,7 @@ class Opened:
     def with_choices(self) -> Opened:
         """Itself.  Raises `InputError` for a file that says that nothing fits."""
         if self.published.cost is None:
-            raise InputError(f"{self.place} has no choices: {NOTHING_FITS}")
+            raise InputError(f"{self.place} has no choices, nothing to run or to export: {NOTHING_FITS}")
         return self
 
 
