@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from hashlib import sha256
 
 import numpy as np
 
@@ -52,6 +53,17 @@ class Option:
         return self.fixed + (activations - 1) * self.kept
 
 
+@dataclass(frozen=True, eq=False)
+class Sizes:
+    """Of a unit, per vertex (its number in the part) and choice: bytes between the passes, and of a further activation;
+    `digest`: of both, which equal units share.
+    """
+
+    fixed: Mapping[int, Ints]
+    kept: Mapping[int, Ints]
+    digest: bytes
+
+
 class Menus:
     """Options of every unit of `pieces`.  `layouts`: choices of what crosses cuts; `times`: how often forward and
     backward count; `activations`: for which prices hold; `solve`: placements of a selection problem, none worse
@@ -69,6 +81,7 @@ class Menus:
         self.parts: list[Part] = []
         self.names: list[str] = []
         self.shared: set[int] = set()
+        self.sizes: dict[int, Sizes] = {}
 
     def prepare(self) -> bool:
         """Find the fastest option of every unit; False if one has none."""
@@ -98,10 +111,11 @@ class Menus:
         return True
 
     def _of(self, u: int, part: Part, prices: tuple[float, ...], unit: float) -> list[Option]:
-        fixed, kept = self._bytes(u, part)
+        if u not in self.sizes:  # a walk over all memory rows of the step, and every stage that is fitted asks again
+            self.sizes[u] = self._bytes(u, part)
+        fixed, kept, digest = self.sizes[u].fixed, self.sizes[u].kept, self.sizes[u].digest
         held = {k: self.settled[v] for k, v in enumerate(part.vertices) if v in self.settled}
-        marks = tuple((k, fixed[k].tobytes(), kept[k].tobytes()) for k in sorted(fixed))
-        same = self.names[u], marks, tuple(sorted(held.items()))
+        same = self.names[u], digest, tuple(sorted(held.items()))
         rows = self.known.setdefault(same, [])
         for price in prices:
             if (same, price) in self.known:
@@ -121,8 +135,7 @@ class Menus:
                 self.settled.setdefault(v, options[0].choices[v])
         return [o for o in options if all(o.choices.get(v, c) == c for v, c in self.settled.items())]
 
-    def _bytes(self, u: int, part: Part) -> tuple[dict[int, Ints], dict[int, Ints]]:
-        """Per vertex of a unit (its number in `part`) and choice: bytes between the passes, of a further activation."""
+    def _bytes(self, u: int, part: Part) -> Sizes:
         local = {v: k for k, v in enumerate(part.vertices)}
         operators = self.pieces.stage_operators(u, u + 1)
         between = sum(self.pieces.division.phase[i] == "F" for i in operators)
@@ -136,7 +149,11 @@ class Menus:
             return out
 
         one, two = live_bytes(1), live_bytes(2)
-        return one, {k: two[k] - one[k] for k in one}
+        kept = {k: two[k] - one[k] for k in one}
+        digest = sha256()
+        for k in sorted(one):
+            digest.update(b"%d:%d:" % (k, one[k].size) + one[k].tobytes() + kept[k].tobytes())
+        return Sizes(one, kept, digest.digest())
 
     def _priced(
         self, part: Part, fixed: Mapping[int, Ints], kept: Mapping[int, Ints], rate: float, held: Mapping[int, int]
