@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from math import inf, nan
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from test_run import choose, draw_choices
 
 from shardproof import dace
+from shardproof.__main__ import run
 from shardproof.backends.compiled import recipes, scalar
 from shardproof.backends.compiled.kernel import function_of
 from shardproof.backends.compiled.texts import ROWS, text_of
@@ -323,3 +325,18 @@ def test_a_text_serves_every_size(uncompiled: list[str]) -> None:
         graph = g.build(g.map("y", "subtract", x, g.reduce("m", "i j -> i", x, Combine.MAX), text="i j, i -> i j"))
         check(graph, program_of(graph))
     assert len(uncompiled) == 2 and len(set(uncompiled)) == 1
+
+
+def test_what_has_no_chains_to_compile_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = ["plan", "mlp-unity:batch=8", "--train", "sgd", "--machine", "localhost:2"]
+    assert run([*line, "--overlap", "--work-limit", "2M", "-o", "o.spz"]) in (0, 5)
+    assert run([*line, "-o", "p.spz"]) == 0
+    capsys.readouterr()
+    for words in (["o.spz"], ["p.spz", "--no-fuse"], ["p.spz", "--dtype", "own"]):
+        assert run(["run", *words, "-n", "2", "--virtual", "--backend", "numba"]) == 0
+        assert "operators run on NumPy" in capsys.readouterr().err, words
+    assert run(["run", "p.spz", "-n", "2", "--virtual", "--backend", "numba"]) == 0
+    assert "operators run on NumPy" not in capsys.readouterr().err

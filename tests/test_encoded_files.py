@@ -376,3 +376,13 @@ def test_what_is_written_only_is_refused_by_its_name(
     file.write_text(encode_problem(two(), to).text)
     assert run(["solve", str(file)]) == 3
     assert "is written and not read" in capsys.readouterr().err
+
+
+def test_a_network_may_have_the_name_of_another_format(tmp_path: Path) -> None:
+    for name in ("minimum", "Maximize", "NAME"):
+        assert load_selection_problem(written(tmp_path / "p.wcsp", f"{name} 1 2 1 9\n2\n1 0 0 1\n1 3\n")).name == name
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path

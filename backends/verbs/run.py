@@ -258,12 +258,12 @@ def run_command(
     with Watch("checking the plan"):
         found = publisher.open(plan_file).with_choices()
     _check_ranks(found.held.machine.devices, ranks)
+    _say_what_is_idle(found.held, backend, fuse and dtype != "own")
     if not communication:
         check_mpi(virtual, ranks, spread)
     click.get_current_context().with_resource(spread_over(on_machine(spread, found.held.machine)))
     if steps is not None:
-        force = replaces_files()
-        train = Training(steps, data, save, save_every, resume, compare, force, kernels, fuse, overlap)
+        train = Training(steps, data, save, save_every, resume, compare, replaces_files(), kernels, fuse, overlap)
         return run_training(found, plan_file, asked, train)
     match found.held:
         case PipelineCertificate() as pipelined:
@@ -293,6 +293,13 @@ def _arrays_for(graph: Graph, backend: str) -> ModuleType:
     if xp is not np and any(op.function in HOST_COPIES for op in graph.operators):
         raise InputError("copies of tensors to hosts are executed on hosts alone so far: --backend numpy")
     return xp
+
+
+def _say_what_is_idle(held: object, backend: str, fuse: bool) -> None:
+    """Where nothing is fused, numba has no chains to compile: say so."""
+    if backend == "numba" and (not fuse or isinstance(held, PipelineCertificate | OverlapCertificate)):
+        words = "stages, overlapped streams, --no-fuse and --dtype own fuse nothing: operators run on NumPy"
+        say(f"note: --backend numba compiles fused chains; {words}", err=True)
 
 
 def _check_ranks(devices: int, ranks: int) -> None:

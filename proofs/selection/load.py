@@ -189,7 +189,8 @@ def _all(text: _Text, start: bytes, place: str) -> bytes:
 
 
 def _parse(data: bytes, place: str) -> SelectionProblem | EGraph:
-    for name, begins in _WRITTEN_ONLY:
+    network = _PLAIN[-1][0].match(data[:PIECE])  # of any name, that of another format too
+    for name, begins in () if network else _WRITTEN_ONLY:
         if begins.match(data[:PIECE]):
             raise ContainerError(place, f"is {name}, which is written and not read; give the problem as .opb or .wcsp")
     for begins, reader in _PLAIN:

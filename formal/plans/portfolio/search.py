@@ -118,9 +118,8 @@ class Searches:
         self.joined = self.tight = self.nothing_fits = False
         self.too_large: TooLarge | None = None
         self.alone: Planned | None = None
-        self.whole = (
-            False  # whether plans on the whole machine are in the claim, overlapped ones if these are asked for
-        )
+        self.whole = False
+        """Whether plans on the whole machine are in the claim: overlapped ones, where these are asked for."""
         self.step: TrainingStep | None = None
         self.derived: list[tuple[PlanRequest, TrainingStep | None]] = []
         f = self.freedoms
