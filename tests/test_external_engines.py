@@ -16,7 +16,6 @@ from random_problems import frustrated, graphs_of_all_kinds
 
 from shardproof.__main__ import run
 from shardproof.formal.plans.plan import plan_graph
-from shardproof.formal.selection import relax_resources as relaxing
 from shardproof.formal.selection.answer import Answer
 from shardproof.formal.selection.engines.consult import EngineRefused, conversation
 from shardproof.formal.selection.engines.encodings import Reply, child, cp_sat, ilp, smt
@@ -240,9 +239,7 @@ def test_the_command_line_tells(
     (tmp_path / "s.json").write_text('{"*": {"b": {"ranks": 4}}}')
     assert run([*args, "--strategy", "s.json"]) == 2
     assert "--strategy and --engine do not go together" in capsys.readouterr().err
-    few = Options(engines=EngineOptions(smt_parts=3))
-    monkeypatch.setattr(relaxing, "OPTIONS", few)
-    assert run(args) == 3
+    assert run([*args, "--set", "engines.smt_parts=3"]) == 3
     assert "at most 3 can be asked about" in capsys.readouterr().err
 
 

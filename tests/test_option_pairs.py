@@ -70,6 +70,7 @@ PLAN: Mapping[str, tuple[str, ...]] = {
     "rewrite_rounds": ("--rewrite-rounds", "3"),
     "rewrite_nodes": ("--rewrite-nodes", "70"),
     "rewrite_time": ("--rewrite-time", "7"),
+    "settings": ("--set", "network.sweeps=9"),
 }
 
 

@@ -16,9 +16,10 @@ from random_problems import graphs_of_all_kinds
 
 import shardproof.formal.selection.tree.dense_search  # noqa: F401  defaults are read when it is imported
 from shardproof.__main__ import run
-from shardproof.formal.selection.options import Options, SolveOptions, TreeOptions, list_options, options_with
+from shardproof.formal.selection.options import OPTIONS, Options, SolveOptions, TreeOptions, list_options, options_with
 from shardproof.formal.selection.relax_resources import relax_resources
 from shardproof.formal.selection.solve import solve
+from shardproof.formal.selection.tree.run import Run
 from shardproof.formal.verbs import solve as verb
 from shardproof.models.problem.selection_problem import SelectionProblem
 
@@ -79,6 +80,37 @@ def test_what_is_set_reaches_the_search(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(verb, "solve", lambda problem, options, **_: seen.append(options) or solve(problem))
     assert run(["solve", str(PROBLEMS / "limited.json"), "--set", "network.sweeps=9", "--set", "tree.nodes=5"]) == 0
     assert seen[0].network.sweeps == 9 and seen[0].tree.nodes == 5
+
+
+STEP = ("mlp-8192:layers=3,width=64", "--batch", "8", "--train", "sgd")
+PLANS = {
+    "placements": ("mlp-unity", "--batch", "8"),
+    "under a limit of memory": (*STEP, "--memory", "64MiB"),
+    "stages": (*STEP, "--pipeline", "2:2"),
+    "overlap": ("mlp-unity", "--batch", "8", "--overlap"),
+    "submeshes": ("candle-uno:batch=16,width=64,tower=2,layers=1", "--submeshes"),
+    "rewrites": ("mlp-unity", "--batch", "8", "--joint"),
+}
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_what_is_set_reaches_every_problem_of_a_plan(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every run of the search of a problem, whoever asks for it, has the options of the command."""
+    seen, begin = list[Options](), Run.__init__
+
+    def beginning(made: Run, *given: object, **named: object) -> None:
+        begin(made, *given, **named)  # type: ignore[arg-type]
+        seen.append(made.options)
+
+    monkeypatch.setattr(Run, "__init__", beginning)
+    line = ("plan", *PLANS[kind], "--machine", "localhost:2", "-o", str(tmp_path / "p.spz"), "--work-limit", "4M")
+    assert run([*line, "--set", "network.sweeps=9"]) in (0, 5)
+    assert seen and {options.network.sweeps for options in seen} == {9}
+    seen.clear()
+    assert run([*line, "--force"]) in (0, 5)
+    assert seen and all(options == OPTIONS for options in seen)
 
 
 def test_the_verb_prints_them(capsys: pytest.CaptureFixture[str]) -> None:

@@ -584,7 +584,9 @@ def test_units_that_fit_nowhere_raise_the_bound_and_memory_is_held_to_the_byte()
     )
     assert free.best is not None
     need = max(free.best.memory)
-    limit = sum(free.cases[0].weight) // 4 + 1  # one device's half would not hold all of it
+    limit = (
+        free.cases[0].live_bytes(0, free.job.division.units, 1) // 4 + 1
+    )  # one device's half would not hold all of it
     tight = search_pairs(
         Job(step.graph, division, machine, space("complete"), limit), [(1, 1), (2, 2)], work(30.0), Fraction(0)
     )

@@ -24,7 +24,7 @@ from .bound.trws import Sweeper
 from .model.clock import Clock
 from .model.factored import Base, allowed_domains, build, exact_cost, whole
 from .model.infinity import INFINITY
-from .options import OPTIONS, Options
+from .options import Options, options_in_use
 from .primal.incumbent import Incumbent
 from .tree.branch_and_bound import new_run
 from .tree.infeasible import leanest
@@ -74,7 +74,7 @@ def fallback(
         if exact_cost(problem, x) is not None and (cost is None or problem.cost_of(x) < cost):
             best, cost = x, problem.cost_of(x)
     if found.solution is None:
-        best = _made(problem, best, clock, options or OPTIONS)
+        best = _made(problem, best, clock, options or options_in_use())
         cost = None if best is None else problem.cost_of(best)
     if best is None or cost is None:
         return with_plain_bound(problem, found)

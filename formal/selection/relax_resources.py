@@ -37,7 +37,7 @@ from .engines.consult import EngineAnswer
 from .fallback import certify, fallback
 from .model.clock import Clock, Overdue, Progress, Quiet
 from .model.factored import exact_cost
-from .options import OPTIONS, Options
+from .options import Options, options_in_use
 from .primal.incumbent import Incumbent
 from .solve import Engine, given_up, search_answer
 from .tree.branch_and_bound import new_run
@@ -99,7 +99,7 @@ def relax_resources(
     share of the time is over: with a solution that fits the rest of the time goes to the same problem, else to the one
     with rows.  `clock`, `known`, `brought`: as in `solve`.
     """
-    clock, options, known = clock or Clock(), options or OPTIONS, tuple(known)
+    clock, options, known = clock or Clock(), options or options_in_use(), tuple(known)
     run = new_run(problem, Incumbent(problem), clock, options, gap, progress or Quiet(), threads)
     try:
         return _relaxed(run, engine, known, brought)

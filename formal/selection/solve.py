@@ -30,7 +30,7 @@ from .model.dense import cells_of
 from .model.factored import build, whole
 from .model.infinity import INFINITY
 from .model.interrupt import interruptible
-from .options import OPTIONS, Limits, Options
+from .options import Limits, Options, options_in_use
 from .primal.incumbent import Accepts, Incumbent
 from .tree.branch_and_bound import eliminator, new_run
 from .tree.infeasible import overfull
@@ -73,7 +73,7 @@ def solve(
     >>> a.status.value, a.cost, a.solution
     ('optimal', 1, (0, 0))
     """
-    options = options or OPTIONS
+    options = options or options_in_use()
     if limits is not None:
         options = replace(options, limits=limits)
     until = (clock or Clock()).at_most(time_limit_s)
@@ -94,7 +94,7 @@ def solve_accepting(
     problem: SelectionProblem, accepts: Accepts, known: tuple[int, ...], clock: Clock, gap: Fraction, threads: int = 1
 ) -> Answer:
     """`solve`, where a solution also has to be one that `accepts` takes, beside what the rows say, as `known` is."""
-    run = new_run(problem, Incumbent(problem, accepts), clock, OPTIONS, gap, Quiet(), threads)
+    run = new_run(problem, Incumbent(problem, accepts), clock, options_in_use(), gap, Quiet(), threads)
     run.incumbent.offer(known)
     try:
         found = search_answer(run, known=[known])

@@ -24,6 +24,7 @@ _REWRITES: Final = ("rules", "rewrite_rounds", "rewrite_nodes", "rewrite_time")
 _THREADS: Final = {"threads": "the answer does not depend on it, only the time"}
 _COMPARE: Final = {"compare": "whether an import is looked at changes no plan"}
 _SEARCH: Final = {**FORCE, **LIMIT, **_THREADS}
+_SETTINGS: Final = {"settings": "it reaches every search of a problem (tests/test_options.py), and is asked of none"}
 
 PLAN: Final = Combinations(
     "plan",
@@ -32,7 +33,7 @@ PLAN: Final = Combinations(
         *("operators", "expert_loads", "memory", "space_name", "vocabulary", "engine", "effort", "time_limit"),
         *("offload", "collectives", "work_limit", "gap", "threads"),
         *("explain_cost", "strategy", "pipeline", "interleave", "without", "overlap", "views", "joint", "best"),
-        *_REWRITES,
+        *(*_REWRITES, "settings"),
         *OUTPUT,
     ),
     (
@@ -97,7 +98,7 @@ PLAN: Final = Combinations(
         "rewrite_rounds": str(ROUNDS),
         "rewrite_nodes": str(MOST_NODES),
     },
-    unmeasured={**_SEARCH, **_COMPARE},
+    unmeasured={**_SEARCH, **_COMPARE, **_SETTINGS},
 )
 """Of the command line and of `shardproof.plan` and `shardproof.pipeline`."""
 

@@ -1,4 +1,6 @@
-"""The options of the search on the command line: `shardproof solve --options` prints them, `--set` changes one."""
+"""The options of the search on the command line: `solve --options` prints them, `--set` of `solve` and `plan`
+changes one.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +59,8 @@ set_option = click.option(
     multiple=True,
     expose_value=False,
     callback=_settle,
-    help="Another value of a constant of the search, such as network.sweeps=9 (--options lists names, units and "
-    "ranges); may be given several times.",
+    help="Another value of a constant of the search, such as network.sweeps=9 ('shardproof solve --options' lists "
+    "names, units and ranges); may be given several times.",
 )
 
 

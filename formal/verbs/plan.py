@@ -57,11 +57,13 @@ from ..plans.report import labels, short_title
 from ..plans.request import TENSORS, PlanOutcome, PlanRequest, carry_out
 from ..plans.time_limit import TimeLimit
 from ..plans.written import searching
+from ..selection.options import use_options
 from ..selection.solve import Engine
 from .combinations import PLAN
 from .conflict import no_solution, publish_proof
 from .door import Door
 from .joint import run_joint
+from .options import options_given, set_option
 from .overlapped import plan_overlap
 from .pipelined import plan_pipeline
 from .portfolio import plan_portfolio
@@ -290,6 +292,7 @@ class PlanOptions:
     help="Search all that applies: stages, overlap, submeshes, rewrites and, under a memory limit, recomputation; say "
     "what each gains and why what is left out is left out. --without leaves out more.",
 )
+@set_option
 @output_option("-o", "--output", required=True, help="The plan file.", replaces_results=True)
 @force_option
 @json_option
@@ -300,6 +303,12 @@ def plan_command(publisher: Door, options: PlanOptions) -> int:
     """Plan MODEL (zoo name, ONNX file, FILE.py:NAME or JSON graph) on a machine and prove what is said about the
     plan.
     """
+    with use_options(options_given()):
+        return _plan(publisher, options)
+
+
+def _plan(publisher: Door, options: PlanOptions) -> int:
+    """What was asked for, by the search that knows it."""
     clock = start_limit(options.time_limit, options.work_limit)
     publisher = publisher.within(clock.late)
     notes: list[str] = []

@@ -79,22 +79,29 @@ def unit_work(done: Amounts, machine: Machine, phases: str = "FB") -> list[int]:
     return total
 
 
-def unit_bytes(graph: Graph, division: Division, summed: bool) -> list[int]:
-    """Per unit the bytes that the devices of a stage have together before its first backward operator, at least.
-    `summed`: gradients of several micro-batches add up.
+def unit_live_bytes(graph: Graph, division: Division, summed: bool) -> tuple[list[int], list[int]]:
+    """Per unit the bytes that the devices of a stage have together before its first backward operator, at least: what
+    is there however many micro-batches are under way, and what each of these keeps.  `summed`: gradients of several
+    micro-batches add up.
     """
-    total = [0] * division.units
+    fixed, kept = [0] * division.units, [0] * division.units
     place = {op.output.tensor: i for i, op in enumerate(graph.operators)}
     readers = graph.readers()
     for t in graph.tensors:
         uses = [i for i, _ in readers[t.name]]
         units = {division.unit[i] for i in uses if division.unit[i] >= 0}
+        size = t.elements * t.element_bytes
         if t.role is Role.PARAMETER and len(units) == 1:
-            total[units.pop()] += t.elements * t.element_bytes
+            fixed[units.pop()] += size
         elif t.name in place and (home := division.unit[place[t.name]]) >= 0:
             phase = division.phase[place[t.name]]
-            kept = phase == "F" and any(division.phase[i] == "B" and division.unit[i] == home for i in uses)
-            gradient = phase == "B" and bool(uses) and all(division.phase[i] == "U" for i in uses)
-            if kept or (gradient and summed):
-                total[home] += t.elements * t.element_bytes
-    return total
+            if phase == "F" and any(division.phase[i] == "B" and division.unit[i] == home for i in uses):
+                kept[home] += size
+            elif phase == "B" and summed and uses and all(division.phase[i] == "U" for i in uses):
+                fixed[home] += size
+    return fixed, kept
+
+
+def unit_bytes(graph: Graph, division: Division, summed: bool) -> list[int]:
+    """Both of `unit_live_bytes` together, of one micro-batch."""
+    return [a + b for a, b in zip(*unit_live_bytes(graph, division, summed), strict=True)]

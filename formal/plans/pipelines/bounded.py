@@ -38,6 +38,9 @@ WEIGHTS_SHARE = 0.1
 FINE = 16
 """Binary digits to which the bound of a case is found."""
 
+ROOM = Fraction(3, 4)
+"""Of the memory, for what stays and what is kept if evenly split; the rest is for what comes, goes, or is uneven."""
+
 NO_STEP = 1 << 62
 """Picoseconds: no plan is known, or none fits."""
 
@@ -80,7 +83,7 @@ class Bounded:
         self.work = unit_work(self.job.amounts(self.micro), machine)
         self.forward = unit_work(self.job.amounts(self.micro), machine, "F")
         self.backward = unit_work(self.job.amounts(self.micro), machine, "B") if self.job.overlap else []
-        self.weight = self.job.unit_bytes(self.micro)
+        self.fixed, self.kept = self.job.unit_live_bytes(self.micro)
         self.nodes = nodes(machine, self.job.where) if self.job.single else None
 
     @property
@@ -184,7 +187,18 @@ class Bounded:
     def too_heavy(self, first: int, end: int) -> bool:
         """Whether no placement of these units fits the memory, evenly split over a view, with one activation kept."""
         limit = self.job.memory
-        return limit is not None and sum(self.weight[first:end]) > limit * self.machine.devices
+        return limit is not None and self.live_bytes(first, end, 1) > limit * self.machine.devices
+
+    def live_bytes(self, first: int, end: int, activations: int) -> int:
+        """Bytes that a stage of these units has at least, on all its devices together, with so many activations."""
+        return sum(self.fixed[first:end]) + activations * sum(self.kept[first:end])
+
+    def roomy(self) -> bool:
+        """Whether the first of even stages has room for as many activations as there are stages, which 1F1B keeps."""
+        limit = self.job.memory
+        first = -(-self.job.division.units // self.parts)
+        most = self.live_bytes(0, first, min(self.parts, self.micro))
+        return limit is None or most <= ROOM * limit * self.machine.devices
 
     def sends(self) -> list[int]:
         """Per cut, picoseconds there and back at least; one entry per unit, the first of no meaning."""

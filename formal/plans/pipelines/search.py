@@ -174,13 +174,17 @@ def _best_cut(case: Case) -> tuple[int, ...]:
 
 def _seeds(found: Sequence[Case]) -> list[Case]:
     """Cases that are looked at before all others: of every number of stages the one whose micro-batches are nearest to
-    `USUAL` times as many; the step as it is.
+    `USUAL` times as many among those that have room for their activations, or the smallest; the step as it is.
     """
+
+    def seed(cases_of: Sequence[Case]) -> Case:
+        if cases_of[0].stages == 1:
+            return min(cases_of, key=lambda c: c.micro)
+        roomy = [c for c in cases_of if c.roomy()]
+        return min(roomy, key=lambda c: abs(c.micro - USUAL * c.stages)) if roomy else cases_of[-1]
+
     stages = sorted({c.stages for c in found}, reverse=True)
-    return [
-        min((c for c in found if c.stages == p), key=lambda c: abs(c.micro - USUAL * p) if p > 1 else c.micro)
-        for p in stages
-    ]
+    return [seed(sorted((c for c in found if c.stages == p), key=lambda c: c.micro)) for p in stages]
 
 
 def search_pairs(
@@ -358,20 +362,27 @@ class _Search:
 
     def begin(self) -> None:
         """A look at a case of every number of stages, then plans, the least bound first, until there is one: leaves of
-        what cannot be better end early then.
+        what cannot be better end early then.  Under a memory limit the first plan is one of many stages: their tables
+        are small, and there is most room.  Cases that nobody could look at come last.
         """
         seeds = [case for case in _seeds(self.found) if case.bound < NO_STEP]
         looking = self.clock.share(LOOKS_SHARE)
         for case in seeds:
             if len(seeds) > 1 and not looking.over():
                 self.look(case)
+                if case is seeds[0] and self.job.memory is not None and case.roomy() and self.wanted.below >= NO_STEP:
+                    self.first(case)
         while seeds and self.best is None and not self.clock.over():
-            case = min(seeds, key=lambda c: c.bound)
+            case = min(seeds, key=lambda c: (not c.looked, c.bound))
             seeds.remove(case)
-            if case.size == 0:
-                self.prove(case, 1)
-            if self.open(case):
-                self.attempt(case)
+            self.first(case)
+
+    def first(self, case: Case) -> None:
+        """A plan of a case of which little is known, unless it was tried, or cannot be better."""
+        if case.size == 0:
+            self.prove(case, 1)
+        if self.open(case) and id(case) not in self.tried:
+            self.attempt(case)
 
     def close(self) -> None:
         """Always the case of the least bound: leaves of one unit, a plan, longer leaves, until that bound stays."""
@@ -397,7 +408,7 @@ class _Search:
         """Where the time has brought no plan, what is found without any search, if its tables are ready soon."""
         if self.best is None and self.clock.over() and not self.extend().over():
             with suppress(TooSlow, Overdue):
-                self.attempt(min(self.found, key=lambda c: (c.size == 0, c.stages, c.micro)))
+                self.attempt(min(self.found, key=lambda c: (c.size == 0, not c.roomy(), c.stages, c.micro)))
 
     def helpful(self, case: Case) -> bool:
         """Whether longer leaves could raise a bound much: not where stages take what these say already."""

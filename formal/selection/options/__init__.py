@@ -3,12 +3,15 @@ phase.
 
 Options decide what is searched, how long, and in what order; none of them can make a wrong answer pass.  Integer
 ranges, markers and buffer sizes, on which results do not depend, stay where they are used.  `solve` takes an
-`Options` and hands every phase its part; `shardproof solve --options` prints them.
+`Options` and hands every phase its part; without any it takes those of `use_options`, which reach every problem that a
+plan is made of.  `shardproof solve --options` prints them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Final
@@ -52,6 +55,31 @@ class Options:
 
 OPTIONS: Final = Options()
 """The defaults: made once, because making hundreds of constants takes longer than solving a small problem."""
+
+
+_IN_USE: Final = ContextVar("options of the search", default=OPTIONS)
+
+
+def options_in_use() -> Options:
+    """What a search takes that is given no options: the defaults, or those of the innermost `use_options`."""
+    return _IN_USE.get()
+
+
+@contextmanager
+def use_options(options: Options) -> Iterator[None]:
+    """Let every search take these options that is given none.
+
+    >>> with use_options(options_with(OPTIONS, [("network.sweeps", "9")])):
+    ...     options_in_use().network.sweeps
+    9
+    >>> options_in_use() is OPTIONS
+    True
+    """
+    before = _IN_USE.set(options)
+    try:
+        yield
+    finally:
+        _IN_USE.reset(before)
 
 
 @dataclass(frozen=True)
@@ -121,5 +149,7 @@ __all__ = [
     "SolveOptions",
     "TreeOptions",
     "list_options",
+    "options_in_use",
     "options_with",
+    "use_options",
 ]

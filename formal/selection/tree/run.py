@@ -30,7 +30,7 @@ from ..model.infinity import INFINITY
 from ..model.local_costs import Choice
 from ..model.resources import Rows
 from ..model.units import binding_rows, denominator_for
-from ..options import OPTIONS, Limits, Options
+from ..options import Limits, Options, options_in_use
 from ..primal.incumbent import Incumbent
 from ..primal.repair import repair
 from .proof_tree import ProofTree
@@ -53,7 +53,7 @@ class Run:
     problem: SelectionProblem
     incumbent: Incumbent
     clock: Clock
-    options: Options = OPTIONS
+    options: Options = field(default_factory=options_in_use)
     gap: Fraction = Fraction(0)
     progress: Progress = field(default_factory=Quiet)
     threads: int = 1
