@@ -133,6 +133,15 @@ def test_the_glossary_has_the_words_of_the_field() -> None:
     assert len(set(ours)) == len(ours)
 
 
+def test_what_the_glossary_cites_is_in_the_bibliography() -> None:
+    read = {name: Path(ROOT, "docs", f"{name}.md").read_text(encoding="utf-8") for name in ("glossary", "bibliography")}
+    sources = [line.rstrip("|").rsplit("|", 1)[-1] for line in read["glossary"].splitlines() if line.startswith("|")]
+    cited = [found for source in sources for found in re.findall(r"([A-Z][a-z]+)[^;]*?((?:19|20)\d\d)", source)]
+    works = [" ".join(entry.split()) for entry in read["bibliography"].split("\n* ")]
+    assert len(cited) > 25
+    assert not [(who, year) for who, year in cited if not any(who in work and year in work for work in works)]
+
+
 def test_an_old_option_is_an_alias_of_the_fields() -> None:
     plan = front.cli.get_command(click.Context(front.cli), "plan")
     assert plan is not None
