@@ -18,7 +18,7 @@ import secrets
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -105,13 +105,14 @@ def check_folder(folder: Path, done: int, force: bool, size: int = 0) -> None:
 
 def begin(folder: Path, step: int) -> Path:
     """An empty folder for the files of a state.  What earlier runs left unfinished is removed."""
-    for left in (*folder.glob(f"{_UNFINISHED}*"), *folder.glob(f"{_REPLACED}*")):
+    remove_unfinished(folder)
+    for left in folder.glob(f"{_REPLACED}*"):
         number = _STEP.search(left.name)
-        if left.name.startswith(_REPLACED) and number is not None and not (folder / number[0]).exists():
+        if number is not None and not (folder / number[0]).exists():
             os.replace(left, folder / number[0])  # it ended between two names
         else:
             shutil.rmtree(left, ignore_errors=True)
-    here = _unfinished(folder, step)
+    here = folder / f"{_UNFINISHED}{_name(step)}"
     here.mkdir()
     return here
 
@@ -183,7 +184,8 @@ def finish(
 
 def save(folder: Path, step: int, origin: Origin, ranks: Sequence[Blocks]) -> Path:
     """Write the state of all ranks from one process.  Raises `OutputError`."""
-    with whole_or_nothing(folder, step):
+    with ExitStack() as undone, saving(folder, step):
+        undone.callback(remove_unfinished, folder)
         here = begin(folder, step)
         rows = [rows_of(blocks) for blocks in ranks]
         found = [write_rank(here, r, blocks, w) for r, (blocks, w) in enumerate(zip(ranks, writers(rows), strict=True))]
@@ -191,16 +193,19 @@ def save(folder: Path, step: int, origin: Origin, ranks: Sequence[Blocks]) -> Pa
 
 
 @contextmanager
-def whole_or_nothing(folder: Path, step: int) -> Iterator[None]:
-    """Write a state in here: what ends in the middle leaves no files.  Raises `OutputError` with what is said."""
+def saving(folder: Path, step: int) -> Iterator[None]:
+    """Write files of a state in here.  Raises `OutputError` naming it for what the system says."""
     try:
         yield
-    except BaseException as error:
-        shutil.rmtree(_unfinished(folder, step), ignore_errors=True)
-        if isinstance(error, OSError | OutputError):
-            why = getattr(error, "strerror", None) or error
-            raise OutputError(f"{folder}: the state of step {step} cannot be written: {why}") from None
-        raise
+    except (OSError, OutputError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise OutputError(f"{folder}: the state of step {step} cannot be written: {why}") from None
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what was left in the middle of a state, once nobody writes it."""
+    for left in folder.glob(f"{_UNFINISHED}*"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def load(folder: Path, graph: Graph) -> Checkpoint:
@@ -310,10 +315,6 @@ def _manifest(path: Path) -> Any:
 
 def _name(step: int) -> str:
     return f"step-{step:08}"
-
-
-def _unfinished(folder: Path, step: int) -> Path:
-    return folder / f"{_UNFINISHED}{_name(step)}"
 
 
 def _hash(block: Array) -> str:

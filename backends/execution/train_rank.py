@@ -153,7 +153,7 @@ def _train(
         seconds, saved = time.perf_counter() - begun_s, None
         if asked["save"] is not None and is_due(number, asked["last"], asked["every"]):
             place[0] = SAVING
-            with checkpoint.whole_or_nothing(Path(asked["save"]), number):
+            with checkpoint.saving(Path(asked["save"]), number):
                 target = _save(world, Path(asked["save"]), number, Origin(**asked["origin"]), graph, held, mapped)
             place[0] = f"step {number}"
             saved = None if target is None else str(target)
@@ -239,6 +239,8 @@ def train_job(
         try:
             launch(["-m", f"{_ROOT}.backends.execution.train_rank", str(folder)], ranks, timeout_s, folder, lines.heard)
         except LaunchError as e:
+            if save is not None:
+                checkpoint.remove_unfinished(save)
             lines.heard()
             error = _error_of(folder, e)
             if error is not None and error.place.startswith((PLACE, SHARED, SAVING)):
