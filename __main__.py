@@ -258,12 +258,9 @@ def cli(ctx: click.Context) -> None:
 
 
 def _report(message: str, code: int, as_json: bool, notes: Sequence[str] = ()) -> int:
-    from shardproof.models.terminal.console import emit, say
+    from shardproof.models.terminal.console import report_error
 
-    say(f"error: {message}", *(f"    {note}" for note in notes), err=True)
-    if as_json:
-        emit({"error": message, "exit": int(code)})
-    return code
+    return report_error(message, code, as_json, notes)
 
 
 def run(arguments: list[str] | None = None, begun: float | None = None) -> int:

@@ -61,7 +61,8 @@ from shardproof.backends.execution.reference import check_inputs, random_inputs
 from shardproof.formal.calibration.calibrate import calibrate
 from shardproof.formal.calibration.timings import read_timings
 from shardproof.formal.plans.plan import default_space
-from shardproof.formal.plans.strategy import load_strategy, parse_config
+from shardproof.formal.plans.strategy import parse_config
+from shardproof.formal.plans.strategy_file import load_strategy
 from shardproof.formal.rewriting.egraphs.solve import extract
 from shardproof.formal.schedules.overlap import overlap
 from shardproof.formal.schedules.search import search

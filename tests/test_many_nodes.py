@@ -20,8 +20,8 @@ from network_hosts import Network, network, why_not
 import shardproof
 from shardproof.backends.cluster.launchers import Place, place_of, start_line
 from shardproof.backends.cluster.nodes import topology_fault
-from shardproof.backends.cluster.spread import host_count
-from shardproof.backends.execution import checkpoint
+from shardproof.backends.cluster.spread import Spread, host_count
+from shardproof.backends.execution import checkpoint, launch
 from shardproof.backends.execution import rank as rank_module
 from shardproof.backends.execution.launch import mpi_available
 from shardproof.models.text import InputError
@@ -295,6 +295,29 @@ def test_launchers_are_known_by_their_environment(who: str) -> None:
 def test_environments_that_say_nonsense_are_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(InputError, match="unset it"):
         place_of({"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0", **wrong})
+
+
+@pytest.mark.parametrize(
+    ("half", "words"),
+    [
+        ({"PMI_RANK": "3"}, "PMI_RANK='3' of mpiexec and no PMI_SIZE"),
+        ({"OMPI_COMM_WORLD_SIZE": "4"}, "OMPI_COMM_WORLD_SIZE='4' of mpirun of Open MPI and no OMPI_COMM_WORLD_RANK"),
+        ({"PMIX_RANK": "0", "PMIX_NAMESPACE": "job"}, "PMIX_RANK='0' and nothing that says of how many"),
+    ],
+)
+def test_environments_that_say_one_half_are_refused(half: dict[str, str], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        place_of(half)
+
+
+def test_a_process_that_is_alone_starts_ranks_that_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `srun -n 1 --mpi=pmix`: the names of that one process are not those of the ranks that it starts."""
+    alone = {"SLURM_STEP_ID": "1", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1", "PMIX_RANK": "0"}
+    assert place_of(alone) is None
+    for name, value in {**alone, "PMIX_NAMESPACE": "slurm.pmix.7.1", "PMI_FD": "9"}.items():
+        monkeypatch.setenv(name, value)
+    _, added = launch._start(["x.py"], 2, Spread(), None, None)
+    assert not {"PMIX_RANK", "PMIX_NAMESPACE", "PMI_FD"} & added.keys() and added["SLURM_STEP_ID"] == "1"
 
 
 SAID = {

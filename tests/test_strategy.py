@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import shardproof
 from shardproof.formal.explain.audit import audit, render_audit
 from shardproof.formal.plans.strategy import (
     ChoiceList,
@@ -18,7 +19,6 @@ from shardproof.formal.plans.strategy import (
     StrategyError,
     apply,
     choices_of,
-    load_strategy,
     parse_config,
     parse_strategy,
     placement,
@@ -26,6 +26,7 @@ from shardproof.formal.plans.strategy import (
     resolve,
     strategy_of,
 )
+from shardproof.formal.plans.strategy_file import load_strategy
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import SpaceError, space
 from shardproof.models.machine.machine import load_machine
@@ -33,6 +34,37 @@ from shardproof.models.problem.selection_problem import ProblemError
 from shardproof.models.sources import zoo
 from shardproof.models.sources.training.derived import derived_keys
 from shardproof.models.sources.training.step import training_step
+from shardproof.proofs.container.archive import write_container
+from shardproof.proofs.plan.bundle import Plan
+
+
+def test_a_plan_is_a_strategy_at_other_sizes(tmp_path: Path) -> None:
+    """Its placements are those that it chose, by name; audited for a larger batch, and refused where they do not fit."""
+    machine, plan = load_machine("localhost:4"), shardproof.plan("mlp-unity:batch=16", "localhost:4")
+    plan.save(tmp_path / "p.spz")
+    found = load_strategy(tmp_path / "p.spz")
+    assert isinstance(found, Strategy)
+    planning, held = build(plan.graph, machine, space("complete")), plan.opened.held
+    assert isinstance(held, Plan)
+    chosen, allowed = dict(held.choices.operators), apply(found, planning)
+    assert len(allowed) == len(planning.decisions)
+    for name, v in planning.operators.items():
+        assert planning.decisions[v].placement(allowed[v][0]) == chosen[name]
+    report = audit(build(zoo.build("mlp-unity", batch=64), machine, space("complete")), found)
+    assert report.completed.cost is not None and report.best.cost is not None
+    assert report.completed.cost >= report.best.cost
+    with pytest.raises(StrategyError, match="matches no"):
+        apply(found, build(zoo.build("alexnet", batch=16), machine, space("complete")))
+    (tmp_path / "cut.spz").write_bytes((tmp_path / "p.spz").read_bytes()[:-40])
+    with pytest.raises(StrategyError, match="cannot be read as a plan"):
+        load_strategy(tmp_path / "cut.spz")
+
+
+@pytest.mark.parametrize("member", ["overlap.json", "pipeline.json", "views.json"])
+def test_a_plan_with_other_parts_is_no_strategy(member: str, tmp_path: Path) -> None:
+    write_container(tmp_path / "o.spz", {member: b"{}"})
+    with pytest.raises(StrategyError, match="is no plan of placements alone"):
+        load_strategy(tmp_path / "o.spz")
 
 
 @pytest.fixture(scope="module")

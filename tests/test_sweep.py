@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+import shardproof
 from shardproof.__main__ import run
 from shardproof.formal.plans import sweep
-from shardproof.formal.plans.sweep import Outcome, Row, Word, read_sweep
+from shardproof.formal.plans.sweep import Outcome, Row, Word, read_sweep, widest_gap
 from shardproof.formal.report.sweep import curves
 
 OPTIONS = {
@@ -90,12 +91,45 @@ def test_a_row_is_named_by_its_options_and_by_the_content_of_their_files(tmp_pat
         ("every = 3", "is not a table"),
         ('[every]\nmodel = "a\\u0000"', "no command line can hold"),
         ("[", "is no TOML"),
+        ('[each]\nmodel = ["f.py:f:N=8..4*2"]\nmachine = ["m"]', "'N=8..4\\*2' is no range of sizes"),
+        ('[each]\nmodel = ["f.py:f:N=8..16*1"]\nmachine = ["m"]', "'N=8..16\\*1' is no range of sizes"),
+        ('[each]\nmodel = ["f.py:f:N=1..99999+1"]\nmachine = ["m"]', "more than 10000 plans"),
+        ('[each]\nmodel = ["f.py:f:N=1..3+1", "f.py:f:N=2"]\nmachine = ["m"]', "names a value twice"),
         (f'[each]\nmodel = ["a"]\nmachine = ["m"]\nbatch = {list(range(10_001))}', "10001 plans, at most 10000"),
     ],
 )
 def test_mistakes_are_named(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         read_sweep(text, "f", OPTIONS)
+
+
+def test_one_plan_is_judged_over_a_range_of_sizes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row and a certificate for each size; what is said of all is their widest gap."""
+    monkeypatch.chdir(tmp_path)
+    Path("sized.py").write_text(
+        "import numpy as np\nfrom shardproof import float64, parameter\n"
+        "def layer(x: float64['N', 8], w: parameter(8, 'H'), v: parameter('H', 8)):\n"
+        "    return np.maximum(x @ w, 0) @ v\n"
+    )
+    line = ["plan", "sized.py:layer:N=64,H=8", "--machine", "localhost:2", "-o", "one.spz"]
+    assert run(line) == 0
+    Path("s.toml").write_text(
+        "[every]\nmachine = 'localhost:2'\nstrategy = 'one.spz'\n[each]\nmodel = ['sized.py:layer:N=2..128*8,H=8']\n"
+    )
+    capsys.readouterr()
+    code = run(["sweep", "s.toml", "-o", "swept"])
+    said = capsys.readouterr().out
+    sizes = [line.split()[0] for line in said.splitlines() if line.startswith("sized.py")]
+    assert sizes == ["sized.py:layer:N=2,H=8", "sized.py:layer:N=16,H=8", "sized.py:layer:N=128,H=8"]
+    gaps = [float(line.split()[4]) for line in said.splitlines() if line.startswith("sized.py")]
+    assert f"all 3 plans are within {max(gaps):.2f}% of the best of their space (proved)" in said
+    assert code == (0 if max(gaps) == 0 else 5)
+    own = shardproof.load(next(Path("swept").glob("*.spz")))
+    assert own.check().verdict.value == "proved"
+    assert widest_gap([Outcome(0, {"cost": 4, "lower_bound": 3, "scale": 1}, 1), Outcome(0, {}, 1)]) is None
+    assert widest_gap([Outcome(0, {"cost": 4, "lower_bound": b, "scale": 1}, 1) for b in (3, 4)]) == 0.25
 
 
 def sweep_json(capsys: pytest.CaptureFixture[str], file: Path, folder: Path, *words: str) -> tuple[int, dict[str, Any]]:

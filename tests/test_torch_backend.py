@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf, nan
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -190,6 +191,36 @@ def test_convolutions_are_found_in_all_their_roles(monkeypatch: pytest.MonkeyPat
     program = replace(lower(graph, (1,), choose(graph, (1,), {})), library="torch")
     run_virtual(program, values)
     assert dict(seen)["y"] is False and dict(seen)["grad:w"] is True and False in [v for k, v in seen if k == "grad:x2"]
+
+
+@pytest.mark.parametrize("intels", [True, False])
+def test_products_of_matrices_are_those_of_either_library(intels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transposed, one per example, with a sum over examples, of one row: as NumPy's, whose library is taken."""
+    asked = []
+    monkeypatch.setattr(products, "is_intels", lambda: intels)
+    real = products._matmul
+    monkeypatch.setattr(products, "_matmul", lambda a, b: asked.append(1) or real(a, b))
+    for formula in ("ik,kj->ij", "ki,jk->ij", "bik,kj->bij", "bik,bkj->bij", "bik,bjk->ij", "k,kj->j", "bxk,ok->box"):
+        sizes = dict(zip("bijkox", (3, 4, 5, 6, 2, 7), strict=True))
+        operands, out = formula.split("->")
+        left, right = operands.split(",")
+        a, b = (np.random.default_rng(7).standard_normal([sizes[x] for x in axes]) for axes in (left, right))
+        for reversed_ in (a, a[::-1]):
+            axes, found = products._pair(np, (tuple(left), reversed_), (tuple(right), b), {*out}, tuple(out))
+            expected = np.einsum(f"{operands}->{''.join(axes)}", reversed_, b)
+            np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    assert bool(asked) is intels
+
+
+def test_the_processor_is_known_by_its_maker(tmp_path: Path) -> None:
+    here = tmp_path / "cpuinfo"
+    for maker, expected in (("GenuineIntel", torch.backends.mkl.is_available()), ("AuthenticAMD", False)):
+        here.write_text(f"processor\t: 0\nvendor_id\t: {maker}\n")
+        products.is_intels.cache_clear()
+        assert products.is_intels(here) is expected
+    products.is_intels.cache_clear()
+    assert not products.is_intels(tmp_path / "nothing")
+    products.is_intels.cache_clear()
 
 
 # --- programs ---------------------------------------------------------------------------------------------------------

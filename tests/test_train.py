@@ -4,6 +4,7 @@ plan, fewer ranks; states that are whole, or refused.
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import signal
@@ -25,6 +26,7 @@ import shardproof
 from shardproof.__main__ import run
 from shardproof.answers import Plan
 from shardproof.backends.execution import checkpoint
+from shardproof.backends.execution.array_files import read_inputs
 from shardproof.backends.execution.comparison import difference
 from shardproof.backends.execution.feed import Feed, fed, first_values
 from shardproof.backends.execution.interpreter import RankError
@@ -36,6 +38,7 @@ from shardproof.backends.execution.train_rank import train_job
 from shardproof.backends.execution.trainer import Trainer
 from shardproof.backends.execution.training_run import StepDone, begin, in_one_process
 from shardproof.backends.kernels.library import OURS
+from shardproof.models.files.output import OutputError
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph
@@ -301,8 +304,36 @@ WRONG: dict[str, tuple[Callable[[dict[str, np.ndarray]], object], str]] = {
     "shape": (lambda d: d.update(image=d["image"][:, :1]), r"array 'image' has shape \(1, .*\) behind the axis of steps, the plan needs \(4, "),
     "type": (lambda d: d.update(image=d["image"].astype(int)), "array 'image' holds int64, the plan needs floating-point numbers"),
     "range": (lambda d: d.update(labels=d["labels"].astype(int) + 2**40), "array 'labels' holds int64, some beyond what int32"),
+    "rows": (lambda d: d["labels"].__setitem__((0, 0), 1000), "array 'labels': holds the position 1000, and 'loss.picked' picks from"),
     "steps": (lambda d: d.update(image=d["image"][:1]), "need one leading axis of steps, equally long"),
 }  # fmt: skip
+
+
+def test_rows_of_a_table_are_asked_for_where_they_are(tmp_path: Path) -> None:
+    """A label below 0 says that there is none; a word below 0, or one of a table's end, is no word."""
+    good, graph = Feed(language(), 1).at(1), language()
+    ids = {n: v for n, v in good.items() if n in fed(graph)}
+    labels, words = ("labels", next(n for n in ids if n != "labels"))
+
+    def fed_with(name: str, value: int) -> Feed:
+        changed = {**ids, name: np.full_like(ids[name], value)}
+        return Feed(graph, 1, make=lambda n: changed)
+
+    fed_with(labels, -100).at(1)
+    for name, value in ((words, -1), (words, 10**6), (labels, 10**6)):
+        with pytest.raises(InputError, match=f"data of step 1: array '{name}': holds the position {value}, and '"):
+            fed_with(name, value).at(1)
+    np.savez(tmp_path / "in.npz", **{**first_values(graph, 0), **ids, words: np.full_like(ids[words], 10**6)})
+    with pytest.raises(InputError, match="holds the position 1000000"):
+        read_inputs(tmp_path / "in.npz", graph)
+
+
+def test_files_that_are_no_data_are_told_what_they_are(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((2, 3)))
+    (tmp_path / "mine.py").write_text("def batch(n):\n    return {}\n")
+    for name, words in (("x.npy", "it is one array"), ("mine.py", "the function is named, too; .*FILE.py:NAME")):
+        with pytest.raises(InputError, match=words):
+            Feed(images(), 1, data=str(tmp_path / name)).at(1)
 
 
 def test_drawn_data_is_new_in_every_step_and_depends_on_seed_and_number_alone() -> None:
@@ -357,6 +388,34 @@ def test_files_that_are_not_those_written_are_refused(state: Path) -> None:
     assert checkpoint.load(state, images()).step == 1
     shutil.rmtree(state / "step-00000001")
     assert "holds no state" in refused(state) and "cannot be read" in refused(state / "nowhere")
+
+
+def test_a_damaged_state_names_the_one_before(state: Path) -> None:
+    (state / "step-00000002" / "manifest.json").unlink()
+    assert "; the state before it: --resume " + str(state / "step-00000001") in refused(state)
+    assert "before it" not in refused(state / "step-00000002")
+
+
+def test_what_cannot_be_written_is_refused_before_the_first_step_and_leaves_nothing(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(OutputError, match="a state takes .* are free there"):
+        checkpoint.check_folder(state, 2, False, 1 << 62)
+    found = checkpoint.load(state, images())
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OutputError, match="step 3 cannot be written: No space left"):
+        patch.setattr(checkpoint, "write_rank", full)
+        checkpoint.save(state, 3, found.origin, found.ranks)
+    assert sorted(p.name for p in state.iterdir()) == ["step-00000001", "step-00000002"]
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(OutputError, match="cannot be a folder of checkpoints: No space"),
+    ):
+        patch.setattr(Path, "touch", full)
+        checkpoint.check_folder(state, 2, False)
 
 
 def test_a_state_of_later_steps_is_not_mixed_with_a_new_run(state: Path) -> None:
@@ -477,6 +536,22 @@ def test_what_does_not_go_is_refused(
     assert words in capsys.readouterr().err
 
 
+def test_a_loss_that_is_no_number_is_said_once_with_the_state_before(
+    files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "late.py").write_text(
+        "import numpy as np\n"
+        "def batch(n):\n"
+        "    return {'x': np.full((8, 12), np.nan if n > 1 else 1.0), 'labels': np.zeros(8, dtype=int)}\n"
+    )
+    line = ["run", str(files / "four.spz"), "-n", "4", "--virtual", "--json", "--steps", "3", "--save-every", "1"]
+    assert run([*line, "--data", f"{tmp_path}/late.py:batch", "--save", str(tmp_path / "d"), "--no-compare"]) == 0
+    said = capsys.readouterr()
+    where = tmp_path / "d" / "step-00000001"
+    assert said.err.count(f"note: the loss of step 2 is nan; the last state before it is {where}") == 1
+    assert said.err.count("note:") == 1 and '"loss": null, "no_loss": "the loss is nan"' in said.out.splitlines()[1]
+
+
 def test_different_results_are_refuted(
     files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -569,5 +644,7 @@ def test_a_rank_that_dies_is_named_with_its_step_and_the_state_before_is_whole(
     line = ["run", str(files / "four.spz"), "-n", "4", "--json", "--steps", "4", "--data", f"{tmp_path}/dies.py:batch"]
     assert run([*line, "--save", str(tmp_path / "d"), "--save-every", "1"]) == 6
     said = capsys.readouterr()
-    assert "step 3: the process died" in said.err and len(said.out.splitlines()) == 2
+    assert "step 3: the process died" in said.err and len(said.out.splitlines()) == 3
+    last = json.loads(said.out.splitlines()[-1])
+    assert last["exit"] == 6 and "step 3: the process died" in last["error"]
     assert checkpoint.load(tmp_path / "d", shardproof.load(files / "four.spz").opened.user_graph).step == 2

@@ -6,7 +6,9 @@ that start ranks on other computers.
     mpiexec of MPICH, Intel   PMI_RANK, PMI_SIZE, MPI_LOCALRANKID
 
 The first that is complete counts: `srun` may start processes whose environment has names of the others too.  Within a
-batch script of Slurm, outside `srun`, SLURM_STEP_ID is missing: there we are no rank.
+batch script of Slurm, outside `srun`, SLURM_STEP_ID is missing: there we are no rank.  What is there in half, or in
+the words of PMIx alone (PMIX_RANK, which does not say of how many), is refused: each of such processes would begin a
+job of its own.  Ranks that a process starts which was started by itself (`srun -n 1`) do not see these names.
 """
 
 from __future__ import annotations
@@ -39,13 +41,15 @@ _NAMES: Final = (
 
 
 def place_of(environment: Mapping[str, str]) -> Place | None:
-    """Where this process is; None where it is the only one.  Raises `InputError` for numbers that are none.
+    """Where this process is; None where it is the only one.  Raises `InputError` for numbers that are none, or that say
+    one half.
 
     >>> place_of({"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0"})
     Place(rank=1, size=4, local=0, by='mpiexec')
     >>> place_of({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}) is None  # a batch script
     True
     """
+    alone = False
     for by, rank, size, local, needed in _NAMES:
         if rank in environment and size in environment and (not needed or needed in environment):
             numbers = {name: environment[name] for name in (rank, size, local) if name in environment}
@@ -59,7 +63,43 @@ def place_of(environment: Mapping[str, str]) -> Place | None:
                 return Place(
                     int(numbers[rank]), int(numbers[size]), int(numbers[local]) if local in numbers else None, by
                 )
+            alone = True
+    if not alone:
+        _refuse_half(environment)
     return None
+
+
+def _refuse_half(environment: Mapping[str, str]) -> None:
+    """Raise `InputError` where a launcher has said one half of where this process is."""
+    for by, rank, size, _, needed in _NAMES:
+        if not needed and (rank in environment) != (size in environment):
+            there, lacking = (rank, size) if rank in environment else (size, rank)
+            raise InputError(
+                f"the environment has {there}={environment[there][:40]!r} of {by} and no {lacking}: set both, or "
+                f"unset it"
+            )
+    if "PMIX_RANK" in environment:
+        raise InputError(
+            f"the environment has PMIX_RANK={environment['PMIX_RANK'][:40]!r} and nothing that says of how many "
+            f"processes: start the ranks with srun, mpirun or mpiexec, or unset PMIX_RANK and PMIX_NAMESPACE"
+        )
+
+
+_OF_A_PLACE: Final = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_")
+_SETTINGS: Final = "PMIX_MCA_"
+
+
+def without_place(environment: Mapping[str, str]) -> dict[str, str]:
+    """What ranks of a job of its own are started with: where this process is says nothing of them.
+
+    >>> without_place({"PMIX_RANK": "0", "PMIX_MCA_gds": "hash", "PATH": "/bin"})
+    {'PMIX_MCA_gds': 'hash', 'PATH': '/bin'}
+    """
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith(_OF_A_PLACE) or name.startswith(_SETTINGS)
+    }
 
 
 def start_line(mpiexec: str, ranks: int, hostfile: str, passed: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from ...models.files.input import regular
 from ...models.program.graph import Graph, Role, Tensor
+from ...models.program.operators import NodeKind
 from ...models.text import InputError
 from ..kernels import Array
 from .reference import constant_values
@@ -47,11 +49,57 @@ def read_inputs(
             if missing:
                 raise InputError(f"{path}: lacks {len(missing)} of {len(wanted)} inputs: {', '.join(missing[:5])}")
             read = {name: _member(file, held[name], t, f"{path}: array {name!r}") for name, t in wanted.items()}
+            for name, rows in picked_rows(graph).items():
+                if name in read and read[name].dtype.kind in "iu":
+                    check_positions(rows, read[name], f"{path}: array {name!r}")
             return known | {n: v if dtype is None or v.dtype.kind != "f" else v.astype(dtype) for n, v in read.items()}
     except InputError:
         raise
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
         raise InputError(f"{path}: cannot be read as an .npz file: {error}; write one with numpy.savez") from None
+
+
+@dataclass(frozen=True)
+class PickedRows:
+    """Rows that positions pick: `count` of the smallest table, `by` its reader; `stored`: it is a parameter, of which
+    nothing lies before the first row.  (A label below 0 says that there is none.)
+    """
+
+    count: int
+    by: str
+    stored: bool
+
+
+def picked_rows(graph: Graph) -> dict[str, PickedRows]:
+    """Inputs that say which rows of a table are read, as they are given or as parts and copies of that."""
+    found: dict[str, PickedRows] = {}
+    makers = {op.output.tensor: op for op in graph.operators}
+    for op in graph.operators:
+        if op.kind is not NodeKind.GATHER:
+            continue
+        table, name = graph.tensor(op.inputs[0].tensor), op.inputs[-1].tensor
+        while name in makers and makers[name].kind is NodeKind.LAYOUT and len(makers[name].inputs) == 1:
+            name = makers[name].inputs[0].tensor
+        if name not in makers:
+            rows = PickedRows(op.axis(op.rows).extent, op.name, table.role is Role.PARAMETER)
+            old = found.get(name, rows)
+            less = rows if rows.count < old.count else old
+            found[name] = replace(less, stored=rows.stored or old.stored)
+    return found
+
+
+def check_positions(rows: PickedRows, array: Array, place: str) -> None:
+    """Raise `InputError` where positions are those of no row: on ranks and in one process alike nothing would be read
+    there, and no library takes them.
+    """
+    if array.size == 0:
+        return
+    low, high = int(array.min()), int(array.max())
+    if high >= rows.count or (low < 0 and rows.stored):
+        raise InputError(
+            f"{place}: holds the position {high if high >= rows.count else low}, and {rows.by!r} picks from "
+            f"{rows.count} rows, 0 to {rows.count - 1}"
+        )
 
 
 def known_values(graph: Graph, dtype: str | None) -> dict[str, Array]:

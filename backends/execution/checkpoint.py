@@ -14,9 +14,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
 import shutil
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +29,7 @@ from ...models.communication.transfers import Box
 from ...models.files.json_text import JsonError, parse_json
 from ...models.files.output import OutputError, open_output
 from ...models.program.graph import Graph
-from ...models.text import InputError
+from ...models.text import InputError, bytes_text
 from ...proofs.container.canonical import canonical
 from ..kernels import Array
 from .held import Blocks, lasting
@@ -72,12 +74,16 @@ def rows_of(blocks: Blocks) -> list[Row]:
     return [(name, where, _hash(block)) for name in sorted(blocks) for where, block in blocks[name]]
 
 
-def check_folder(folder: Path, done: int, force: bool) -> None:
+def check_folder(folder: Path, done: int, force: bool, size: int = 0) -> None:
     """Make the folder of checkpoints for a run behind step `done`.  States of later steps would be taken for its own:
-    they are refused, or removed with `force`.  Raises `OutputError`.
+    they are refused, or removed with `force`.  `size`: bytes of a state.  Raises `OutputError`, also where nothing can
+    be written there, or not so much.
     """
     try:
         folder.mkdir(exist_ok=True)
+        probe = folder / f".seen-{secrets.token_hex(8)}"
+        probe.touch()
+        probe.unlink()
         states = [(m, p) for p in folder.iterdir() if (m := _STEP.fullmatch(p.name)) and (p / _MANIFEST).exists()]
         later = sorted((int(m[1]), p) for m, p in states if int(m[1]) > done)
     except OSError as error:
@@ -89,13 +95,20 @@ def check_folder(folder: Path, done: int, force: bool) -> None:
         )
     for _, path in later:
         shutil.rmtree(path, ignore_errors=True)
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise OutputError(
+            f"{folder}: a state takes {bytes_text(size)}, and {bytes_text(free)} are free there; free some, or choose "
+            f"another folder"
+        )
 
 
 def begin(folder: Path, step: int) -> Path:
     """An empty folder for the files of a state.  What earlier runs left unfinished is removed."""
-    for left in (*folder.glob(f"{_UNFINISHED}*"), *folder.glob(f"{_REPLACED}*")):
+    remove_unfinished(folder)
+    for left in folder.glob(f"{_REPLACED}*"):
         number = _STEP.search(left.name)
-        if left.name.startswith(_REPLACED) and number is not None and not (folder / number[0]).exists():
+        if number is not None and not (folder / number[0]).exists():
             os.replace(left, folder / number[0])  # it ended between two names
         else:
             shutil.rmtree(left, ignore_errors=True)
@@ -171,28 +184,40 @@ def finish(
 
 def save(folder: Path, step: int, origin: Origin, ranks: Sequence[Blocks]) -> Path:
     """Write the state of all ranks from one process.  Raises `OutputError`."""
-    try:
+    with ExitStack() as undone, saving(folder, step):
+        undone.callback(remove_unfinished, folder)
         here = begin(folder, step)
         rows = [rows_of(blocks) for blocks in ranks]
         found = [write_rank(here, r, blocks, w) for r, (blocks, w) in enumerate(zip(ranks, writers(rows), strict=True))]
         return finish(here, folder, step, origin, rows, [f for f in found if f is not None])
-    except OSError as error:
-        raise OutputError(f"{folder}: the state of step {step} cannot be written: {error.strerror or error}") from None
+
+
+@contextmanager
+def saving(folder: Path, step: int) -> Iterator[None]:
+    """Write files of a state in here.  Raises `OutputError` naming it for what the system says."""
+    try:
+        yield
+    except (OSError, OutputError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise OutputError(f"{folder}: the state of step {step} cannot be written: {why}") from None
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what was left in the middle of a state, once nobody writes it."""
+    for left in folder.glob(f"{_UNFINISHED}*"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def load(folder: Path, graph: Graph) -> Checkpoint:
-    """The last whole state in a folder, or the one that the folder is.  `graph`: the model that is to go on.  Raises
-    `InputError` naming the file that is missing, altered or of another model.
+    """The last state in a folder, or the one that the folder is.  `graph`: the model that is to go on.  Raises
+    `InputError` naming the file that is missing, altered or of another model, and the state before it.
     """
-    path = _latest(folder)
+    path, *before = _states(folder)
     try:
         return _loaded(path, graph)
     except (KeyError, TypeError, ValueError, IndexError, EOFError, OSError, zipfile.BadZipFile) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(
-            f"{path / _MANIFEST}: is no manifest of a state that can be read: {str(error)[:120]}"
-        ) from None
+        why = str(error) if isinstance(error, InputError) else _unread(path, error)
+        raise InputError(f"{why}; the state before it: --resume {before[0]}" if before else why) from None
 
 
 def _loaded(path: Path, graph: Graph) -> Checkpoint:
@@ -249,9 +274,14 @@ def with_fixed(ranks: Sequence[Blocks], graph: Graph, base: Callable[[str], Arra
     return [{**blocks, **(fixed if rank == 0 else {})} for rank, blocks in enumerate(ranks)]
 
 
-def _latest(folder: Path) -> Path:
+def _unread(path: Path, error: Exception) -> str:
+    return f"{path / _MANIFEST}: is no manifest of a state that can be read: {str(error)[:120]}"
+
+
+def _states(folder: Path) -> list[Path]:
+    """The last one first."""
     if (folder / _MANIFEST).is_file():
-        return folder
+        return [folder]
     try:
         found = [(int(m[1]), p) for p in folder.iterdir() if (m := _STEP.fullmatch(p.name))]
         found += [
@@ -265,7 +295,7 @@ def _latest(folder: Path) -> Path:
         ) from None
     if not found:
         raise InputError(f"{folder}: holds no state; --resume takes a folder that run --save wrote")
-    return max(found)[1]
+    return [path for _, path in sorted(found, reverse=True)]
 
 
 def _manifest(path: Path) -> Any:

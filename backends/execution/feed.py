@@ -26,7 +26,7 @@ from ...models.sources.building.python_file import load_object
 from ...models.sources.training.scaling import SCALE, STEPS
 from ...models.text import InputError
 from ..kernels import Array, execution_dtype
-from .array_files import KINDS, known_values, read_inputs
+from .array_files import KINDS, PickedRows, check_positions, known_values, picked_rows, read_inputs
 from .held import lasting
 from .reference import as_stored, random_inputs
 
@@ -137,6 +137,10 @@ class Feed:
         return found
 
     @cached_property
+    def _picked(self) -> dict[str, PickedRows]:
+        return picked_rows(self.graph)
+
+    @cached_property
     def _fixed(self) -> dict[str, Array]:
         return read_inputs(Path(self.same), self.graph, self.dtype, fed(self.graph))
 
@@ -150,9 +154,12 @@ class Feed:
                 self._check_names(set(files), self.data)
                 found = {n: np.load(regular(f), mmap_mode="r", allow_pickle=False) for n, f in files.items()}
             else:
-                with np.load(regular(path), allow_pickle=False) as file:
-                    if not isinstance(file, np.lib.npyio.NpzFile):
-                        raise ValueError("it is one array, not a file of several")
+                if path.suffix == ".py":
+                    raise ValueError("of Python's files the function is named, too")
+                read = np.load(regular(path), allow_pickle=False)
+                if not isinstance(read, np.lib.npyio.NpzFile):
+                    raise ValueError("it is one array, not a file of several")
+                with read as file:
                     self._check_names(set(file.files), self.data)
                     found = {n: file[n] for n in file.files}
         except InputError:
@@ -198,6 +205,8 @@ class Feed:
             raise InputError(
                 f"{place}: array {name!r} holds {array.dtype}, some beyond what {t.dtype} of the plan holds"
             )
+        if own.kind in "iu" and name in self._picked:
+            check_positions(self._picked[name], array, f"{place}: array {name!r}")
         return taken
 
 

@@ -32,7 +32,7 @@ from ...models.communication.choices import Choices, check_choices
 from ...models.files.json_text import parse_json
 from ...models.program.graph import Graph
 from ...models.text import InputError
-from ..cluster.launchers import start_line
+from ..cluster.launchers import start_line, without_place
 from ..cluster.spread import Spread, current_spread, host_count
 from ..kernels import Array, widen
 from ..lowering.program import Program
@@ -154,7 +154,7 @@ def _start(
         safe = ["-P"] if arguments[0] == "-m" else []
         # what lies in the current folder is not to be imported; a script may import its neighbours
         command = [mpiexec, "-n", str(ranks), sys.executable, *safe, "-m", "mpi4py", *arguments]
-        return command, environment(ranks)
+        return command, without_place(environment(ranks))
     order = {
         "module": arguments[1].rpartition(".")[2],
         "folder": str(folder),
@@ -169,7 +169,7 @@ def _start(
     program = [sys.executable, "-P", "-m", "mpi4py", "-m", f"{_ROOT}.backends.execution.member"]
     if spread.hostfile is None:
         return program, {**environment(1), JOB: str(folder)}
-    added = {**environment(-(-ranks // host_count(spread.hostfile))), JOB: str(folder)}
+    added = {**without_place(environment(-(-ranks // host_count(spread.hostfile)))), JOB: str(folder)}
     passed = [n for n in added if n in ENVIRONMENT or n in CROWDED or n in ("PATH", "PYTHONPATH", "TMPDIR", JOB)]
     return [*start_line(mpiexec, ranks, str(spread.hostfile.resolve()), passed), *program], added
 

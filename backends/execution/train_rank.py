@@ -84,13 +84,19 @@ def main(folder: Path) -> None:
         write_error(folder, error)
         raise error from e
     except Exception as e:
-        error = RankError(rank, place[0], str(e) if isinstance(e, InputError) else f"{type(e).__name__}: {e}")
+        given = isinstance(e, InputError)  # of what the user gave; else the fault is ours, at that place
+        error = RankError(
+            rank, place[0] if given else f"at {place[0]}", str(e) if given else f"{type(e).__name__}: {e}"
+        )
         write_error(folder, error)
         raise error from e
 
 
 SHARED: Final = "the folder of states"
 """Where a rank is while it looks for it."""
+
+SAVING: Final = "saving a state"
+"""Where a rank is while it writes."""
 
 
 def _check_shared(world: MPI.Intracomm, folder: Path) -> None:
@@ -99,7 +105,10 @@ def _check_shared(world: MPI.Intracomm, folder: Path) -> None:
     """
     probe: Path = world.bcast(folder / f".seen-{secrets.token_hex(8)}" if world.Get_rank() == 0 else None, root=0)
     if world.Get_rank() == 0:
-        probe.touch()
+        try:
+            probe.touch()
+        except OSError as error:
+            raise InputError(f"{folder}: cannot be written to: {error.strerror or error}") from None
     world.Barrier()
     everyone: list[tuple[str, bool]] = world.allgather((platform.node(), probe.exists()))
     if world.Get_rank() == 0:
@@ -143,8 +152,10 @@ def _train(
         value = None if everyone is None else scalar_of(runs.whole(loss, mapped | data, everyone), asked["loss"])
         seconds, saved = time.perf_counter() - begun_s, None
         if asked["save"] is not None and is_due(number, asked["last"], asked["every"]):
-            place[0] = f"saving the state of step {number}"
-            target = _save(world, Path(asked["save"]), number, Origin(**asked["origin"]), graph, held, mapped)
+            place[0] = SAVING
+            with checkpoint.saving(Path(asked["save"]), number):
+                target = _save(world, Path(asked["save"]), number, Origin(**asked["origin"]), graph, held, mapped)
+            place[0] = f"step {number}"
             saved = None if target is None else str(target)
             world.Barrier()  # nobody goes on before all of it is there
         if rank == 0:
@@ -228,9 +239,11 @@ def train_job(
         try:
             launch(["-m", f"{_ROOT}.backends.execution.train_rank", str(folder)], ranks, timeout_s, folder, lines.heard)
         except LaunchError as e:
+            if save is not None:
+                checkpoint.remove_unfinished(save)
             lines.heard()
             error = _error_of(folder, e)
-            if error is not None and error.place.startswith((PLACE, SHARED)):
+            if error is not None and error.place.startswith((PLACE, SHARED, SAVING)):
                 raise InputError(error.reason) from e
             if error is not None:
                 raise error from e

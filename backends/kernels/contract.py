@@ -145,9 +145,16 @@ def _summed(xp: ModuleType, factor: Factor, kept: set[str]) -> Factor:
     return tuple(a for a in axes if a in kept), xp.sum(array, axis=dims, dtype=array.dtype)
 
 
-def pair(xp: ModuleType, left: Factor, right: Factor, kept: set[str], out: Sequence[str]) -> Factor:
+def pair(
+    xp: ModuleType,
+    left: Factor,
+    right: Factor,
+    kept: set[str],
+    out: Sequence[str],
+    matmul: Callable[[Array, Array], Array] | None = None,
+) -> Factor:
     """The product of two factors, summed over what is not `kept`; `out`: the order of the output, if this is the last
-    pair.
+    pair; `matmul`: another product of matrices than that of `xp`.
     """
     left = _summed(xp, left, kept | set(right[0]))
     right = _summed(xp, right, kept | set(left[0]))
@@ -159,7 +166,7 @@ def pair(xp: ModuleType, left: Factor, right: Factor, kept: set[str], out: Seque
     if way.kind is _Kind.OUTER:
         return way.axes, align(left[1], left[0], way.axes) * align(right[1], right[0], way.axes)
     one, other = (right, left) if way.turned else (left, right)
-    product = xp.matmul(_matrix(one, *way.first), _matrix(other, *way.second))
+    product = (matmul or xp.matmul)(_matrix(one, *way.first), _matrix(other, *way.second))
     if way.kind is _Kind.EACH:
         product = xp.sum(product, axis=0, dtype=product.dtype)
     return way.axes, product.reshape(way.shape)

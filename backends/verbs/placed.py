@@ -11,7 +11,7 @@ import numpy as np
 
 from ...models.communication.root import root_transfers
 from ...models.program.graph import Graph
-from ...models.terminal.console import Exit, Watch, emit, say
+from ...models.terminal.console import Exit, Watch, emit, report_error, say
 from ...models.text import bytes_text
 from ...proofs.plan.bundle import Plan
 from ..execution import comparison, conditioning
@@ -76,8 +76,7 @@ def run_placed(placed: Placed, asked: RunRequest, xp: ModuleType, fuse: bool, ov
             ran = _execute(plan, program, arrays, asked, xp, options)
     except (RankError, LaunchError) as error:
         first, *rest = str(error).split("\n")
-        say(f"error: {first}", *(f"  {line}" for line in rest), err=True)
-        return Exit.INTERNAL
+        return report_error(first, Exit.INTERNAL, asked.as_json, rest)
     with Watch("running in one process"):
         expected = run_graph(model, arrays, stored=stored)
     precision = of_run(model, arrays, stored)

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from ...models.collective_programs.parallelism import ReductionRequest
-from ...models.terminal.console import Exit, Watch, emit, say
+from ...models.terminal.console import Exit, Watch, emit, report_error, say
 from ...models.text import InputError, bytes_text, seconds_text
 from ...proofs.collective_programs.certificate import ReductionCertificate
 from ...proofs.collective_programs.chosen import Chosen, chosen_programs
@@ -102,8 +102,7 @@ def run_programs(path: Path, certificate: ReductionCertificate, published: Publi
                 rows.append((one, 8 * width * system.chunks, found, single))
     except (RankError, LaunchError) as error:
         first, *rest = str(error).split("\n")
-        say(f"error: {first}", *(f"  {line}" for line in rest), err=True)
-        return Exit.INTERNAL
+        return report_error(first, Exit.INTERNAL, asked.as_json, rest)
     transport = "virtual ranks: threads of one process" if asked.virtual else "MPI ranks on this machine"
     what = (
         f"{transport}; from a barrier to when the slowest rank has its result, median of {asked.drawn.repeats} "

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ...models.program.graph import Graph
-from ...models.terminal.console import Exit, Watch, emit, say
+from ...models.terminal.console import Exit, Watch, emit, report_error, say
 from ..execution import comparison
 from ..execution.array_files import read_inputs
 from ..execution.conditioning import compare
@@ -95,8 +95,7 @@ def run_scheduled(
             found = execute(arrays, stored)
     except (RankError, LaunchError) as error:
         first, *rest = str(error).split("\n")
-        say(f"error: {first}", *(f"  {line}" for line in rest), err=True)
-        return Exit.INTERNAL
+        return report_error(first, Exit.INTERNAL, asked.as_json, rest)
     seconds = time.monotonic() - start
     with Watch("running in one process"):
         expected = run_graph(graph, arrays, stored=stored)

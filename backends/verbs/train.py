@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, cast
 import click
 
 from ...models.program.opaque import OpaqueError
-from ...models.terminal.console import Exit, Watch, emit, say
+from ...models.terminal.console import Exit, Watch, emit, report_error, say
 from ...models.terminal.options import Count
 from ...models.text import InputError
 from ...proofs.publishing.publisher import Opened
@@ -107,7 +107,8 @@ def run_training(found: Opened, place: Path, asked: RunRequest, training: Traini
     )
     last = begun.step + training.steps
     if training.save is not None:
-        checkpoint.check_folder(training.save, begun.step, training.force)
+        size = sum(value.nbytes for value in begun.state.values())
+        checkpoint.check_folder(training.save, begun.step, training.force, size)
     lines = _Lines(begun, last, asked.as_json)
     wanted = training.compared or asked.output is not None
     try:
@@ -115,8 +116,7 @@ def run_training(found: Opened, place: Path, asked: RunRequest, training: Traini
         outputs, transport = _ranks(found, begun, asked, training, last, lines.report_step, wanted)
     except (RankError, LaunchError) as error:
         first, *rest = str(error).split("\n")
-        say(f"error: {first}", *(f"  {line}" for line in rest), err=True)
-        return Exit.INTERNAL
+        return report_error(first, Exit.INTERNAL, asked.as_json, rest)
     if asked.output is not None:
         asked.write(asked.output, outputs)
     compared = _compared(begun, last, outputs) if training.compared else None
@@ -170,6 +170,8 @@ class _Lines:
     def __init__(self, begun: StartState, last: int, as_json: bool) -> None:
         self._begun, self._last, self._as_json = begun, last, as_json
         self._held: dict[str, object] = {}
+        self._good: str | None = None  # the last state behind steps whose losses are numbers
+        self._lost = False
 
     def first(self, place: Path, asked: RunRequest) -> None:
         """Before the ranks begin."""
@@ -190,6 +192,7 @@ class _Lines:
 
     def report_step(self, done: StepDone) -> None:
         """A step has ended."""
+        self._watch_loss(done)
         if self._as_json:
             loss_or_none = done.loss if done.loss is not None and isfinite(done.loss) else None
             facts: dict[str, object] = {"step": done.step, "loss": loss_or_none, "seconds": round(done.seconds, 6)}
@@ -209,6 +212,15 @@ class _Lines:
         rate = f"{per_s:.4g} {'steps' if self._begun.examples is None else 'examples'}/s"
         saved = "" if done.saved is None else f", saved in {done.saved}"
         say(f"  step {done.step}{loss}, {done.seconds:.4f} s, {rate}{saved}")
+
+    def _watch_loss(self, done: StepDone) -> None:
+        """Say once that the loss is no number any more, and which state was written before."""
+        if self._lost or done.loss is None or isfinite(done.loss):
+            self._good = self._good if self._lost or done.saved is None else done.saved
+            return
+        self._lost = True
+        state = f"the last state before it is {self._good}" if self._good else "this run wrote no state before it"
+        say(f"note: the loss of step {done.step} is {done.loss}; {state}", err=True)
 
     def last(self, transport: str, compared: Compared | None) -> None:
         """All ranks have ended, and one process has done the same."""

@@ -32,7 +32,8 @@ from ..plans.layouts import TensorLayouts, tensor_layouts
 from ..plans.plan import fitting_space, require_size
 from ..plans.request import AS_EVER
 from ..plans.schedules import propagate
-from ..plans.strategy import ChoiceList, Strategy, StrategyError, load_strategy, read_strategy
+from ..plans.strategy import ChoiceList, Strategy, StrategyError, read_strategy
+from ..plans.strategy_file import load_strategy
 from ..plans.tables import SMALLER, tables_in_time, tables_or_none
 from ..plans.time_limit import TimeLimit, check_seconds
 from ..plans.written import written_strategy

@@ -27,7 +27,7 @@ MAX_SETTINGS: Final = 1 << 18
 
 def framework_settings(source: Path | str) -> Settings | None:
     """The configuration in a file, or in the text itself where there is no such file; None if it is none (a strategy
-    file, or unreadable: `load_strategy` says how).
+    file, or unreadable: `strategy_file` says how).
 
     Raises `StrategyError` for a configuration that cannot be judged whole.
 

@@ -27,7 +27,8 @@ from ..selection.solve import solve
 from .frameworks import framework_settings
 from .plan import Planned, bundle, fitting_space
 from .schedules import Propagated, propagate
-from .strategy import ChoiceList, Strategy, StrategyError, load_strategy, resolve
+from .strategy import ChoiceList, Strategy, StrategyError, resolve
+from .strategy_file import load_strategy
 from .tables import tables_in_time
 from .time_limit import TimeLimit, plan_check_seconds
 

@@ -27,16 +27,14 @@ For a selection problem: a JSON list with one choice index per vertex; null leav
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from math import prod
-from pathlib import Path
 from typing import Final
 
 from ...models.cost.selection import Planning
-from ...models.files.input import regular
 from ...models.files.json_text import JsonError, parse_json
 from ...models.layout.classes import COPY, copy_key, operator_key
 from ...models.layout.placement import Placement, SpaceError
@@ -44,7 +42,6 @@ from ...models.machine.machine import Machine
 from ...models.problem.selection_problem import ProblemError, SelectionProblem
 from ...models.sources.frameworks.settings import Settings
 from ...models.sources.training.derived import derived_keys
-from ...models.text import InputError
 
 MAX_FILE: Final = 1 << 24
 
@@ -126,25 +123,6 @@ class Applied:
     ignored: tuple[tuple[str, str], ...]
     bare: tuple[str, ...] = ()
     derived: tuple[Derived, ...] = ()
-
-
-def load_strategy(path: Path | str) -> Strategy | ChoiceList:
-    """Read a strategy file.  Raises `StrategyError`."""
-    place = str(path)
-    try:
-        with regular(Path(path)).open("rb") as f:
-            raw = f.read(MAX_FILE + 1)
-    except InputError as e:
-        raise StrategyError(place, str(e).removeprefix(f"{place}: ")) from None
-    except OSError as e:
-        raise StrategyError(place, f"cannot be read: {e.strerror or e}") from None
-    if len(raw) > MAX_FILE:
-        raise StrategyError(place, f"is larger than {MAX_FILE} bytes")
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError as e:
-        raise StrategyError(place, f"is not UTF-8 text: {e.reason}") from None
-    return read_strategy(text, place)
 
 
 def read_strategy(text: str, place: str = "strategy") -> Strategy | ChoiceList:
@@ -369,13 +347,21 @@ def strategy_of(planning: Planning, x: tuple[int, ...]) -> Strategy:
     levels = [level.name for level in planning.machine.levels]
     rules = []
     for n, v in names.items():
-        p = planning.decisions[v].placement(x[v])
-        rows = (
-            (a, tuple((name, d) for name, d in zip(levels, row, strict=True) if d > 1))
-            for a, row in zip(p.axes, p.matrix, strict=False)
-        )
-        rules.append(Rule(n, tuple((a, d) for a, d in rows if d)))
+        rules.append(Rule(n, split_of(planning.decisions[v].placement(x[v]), levels)))
     return Strategy(tuple(rules))
+
+
+def split_of(chosen: Placement, levels: Sequence[str]) -> Split:
+    """What a strategy file says of a placement.
+
+    >>> split_of(Placement(("b", "h"), ((4, 1), (1, 8), (1, 1))), ("nodes", "gpus"))
+    (('b', (('nodes', 4),)), ('h', (('gpus', 8),)))
+    """
+    rows = (
+        (a, tuple((name, d) for name, d in zip(levels, row, strict=True) if d > 1))
+        for a, row in zip(chosen.axes, chosen.matrix, strict=False)
+    )
+    return tuple((a, d) for a, d in rows if d)
 
 
 def _level(text: str, machine: Machine, place: str) -> int:
@@ -431,13 +417,13 @@ __all__ = [
     "apply",
     "choices_of",
     "exact_keys",
-    "load_strategy",
     "matches",
     "parse_config",
     "parse_strategy",
     "placement",
     "read_strategy",
     "resolve",
+    "split_of",
     "strategy_of",
     "vertex_names",
 ]

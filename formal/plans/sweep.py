@@ -8,6 +8,9 @@
     machine = ["dgx-a100:1x8", "dgx-a100:4x8"]
     memory = ["40GiB", "80GiB"]
 
+A size with a name may be a range in [each], `prog.py:layer:N=64..4096*2` (doubled) or `N=64..512+64` (in steps): so
+many models.  With `strategy = "plan.spz"` in [every] all rows have the placements of one plan, each with its own bound.
+
 A row is a process of its own: one that dies is begun again, and loses nothing of the others.  What a row has answered
 lies beside its plan, under a name made of its options and of the files that they name, so that the same command goes on
 where it was stopped, whatever was added to the file meanwhile.
@@ -18,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -45,6 +49,11 @@ NAME: Final = 12
 """Digits of a row's name."""
 
 MODEL: Final = "model"
+
+_RANGE: Final = re.compile(
+    r"(?<=[:,])([A-Za-z_][A-Za-z_0-9]*)=([0-9]{1,10})\.\.([0-9]{1,10})([*+])([0-9]{1,10})(?=,|$)"
+)
+"""A size from a number to another, multiplied or added to."""
 
 REFUSED: Final = {
     "output": "the sweep names the files itself",
@@ -131,10 +140,12 @@ def read_sweep(text: str, place: str, options: Mapping[str, Word]) -> tuple[Row,
     every, each = (_table(data.get(name, {}), f"{place}, [{name}]", options) for name in ("every", "each"))
     if twice := sorted(every.keys() & each.keys()):
         raise InputError(f"{place}: {twice[0]!r} stands in [every] and in [each]")
+    lists: list[tuple[str, list[str | int | float]]] = []
     for key, value in each.items():
         if not isinstance(value, list) or not value:
             raise InputError(f"{place}, [each]: {key!r} is a list of values, such as {key} = [{_shown(value)}]")
-        if len(set(map(_text, value))) < len(value):
+        lists.append((key, _models(value, place) if key == MODEL else value))
+        if len(set(map(_text, lists[-1][1]))) < len(lists[-1][1]):
             raise InputError(f"{place}, [each]: {key!r} names a value twice")
     for key in (MODEL, "machine"):
         if key not in every and key not in each:
@@ -142,7 +153,6 @@ def read_sweep(text: str, place: str, options: Mapping[str, Word]) -> tuple[Row,
     for key, value in every.items():
         if isinstance(value, list) and (key == MODEL or not options[key].several):
             raise InputError(f"{place}, [every]: {key!r} has one value in a plan; several belong to [each]")
-    lists = [(key, value) for key, value in each.items() if isinstance(value, list)]
     count = prod(len(value) for _, value in lists)
     if count > MOST_ROWS:
         raise InputError(f"{place}: {count} plans, at most {MOST_ROWS} are one sweep")
@@ -153,6 +163,39 @@ def read_sweep(text: str, place: str, options: Mapping[str, Word]) -> tuple[Row,
             Row(number, tuple((k, _text(v)) for k, v in values.items()), _arguments({**every, **values}, options))
         )
     return tuple(rows)
+
+
+def _models(value: Value, place: str) -> list[str | int | float]:
+    """Models with one number for every size.  Raises `InputError` for ranges that are none.
+
+    >>> _models(["f.py:f:N=64..256*2,H=8"], "sweep.toml")
+    ['f.py:f:N=64,H=8', 'f.py:f:N=128,H=8', 'f.py:f:N=256,H=8']
+    """
+    out: list[str | int | float] = []
+    for model in value if isinstance(value, list) else [value]:
+        text = str(model)
+        found = _RANGE.search(text)
+        if found is None:
+            out.append(model)
+            continue
+        number, last, step = int(found[2]), int(found[3]), int(found[5])
+        if not 1 <= number <= last or step < (2 if found[4] == "*" else 1):
+            raise InputError(f"{place}: {found[0]!r} is no range of sizes; write N=64..4096*2 or N=64..512+64")
+        sizes = list[str | int | float]()
+        while number <= last and len(sizes) <= MOST_ROWS:
+            sizes.append(f"{text[: found.start()]}{found[1]}={number}{text[found.end() :]}")
+            number = number * step if found[4] == "*" else number + step
+        out += _models(sizes, place)
+        if len(out) > MOST_ROWS:
+            raise InputError(f"{place}: {text!r} are more than {MOST_ROWS} plans, which is the most of one sweep")
+    return out
+
+
+def widest_gap(found: Sequence[Outcome]) -> float | None:
+    """How far the plans of all rows are from the best at most, as a share; None where one has no bound."""
+    gaps = [(o.seconds("cost"), o.seconds("lower_bound")) for o in found]
+    shares = [(step - least) / step for step, least in gaps if step and least is not None]
+    return max(shares) if shares and len(shares) == len(gaps) else None
 
 
 def _table(data: object, place: str, options: Mapping[str, Word]) -> dict[str, Value]:

@@ -53,7 +53,8 @@ from ..explain.request import (
 from ..plans.frameworks import framework_settings, settings_of_step
 from ..plans.layouts import tensor_layouts
 from ..plans.pipelines.request import PipelineRequest
-from ..plans.strategy import ChoiceList, load_strategy
+from ..plans.strategy import ChoiceList
+from ..plans.strategy_file import load_strategy
 from ..plans.time_limit import TimeLimit
 from ..selection.solve import Engine
 from .audit_against import Compares, audit_against
@@ -123,7 +124,7 @@ class AuditOptions:
     type=click.Path(path_type=Path),
     help="Strategy file: per operator name or glob, a list of choices, layouts of tensors (DTensor, JAX, Shardy), or "
     "the settings of a framework (Megatron, NeMo, torchtitan, DeepSpeed, FSDP, accelerate, axolotl, the Trainer, "
-    "nanotron, MaxText, vLLM, SGLang); or FULL_SHARD itself.",
+    "nanotron, MaxText, vLLM, SGLang); or FULL_SHARD itself; or a plan, whose placements it takes at other sizes.",
 )
 @click.option(
     "--against",

@@ -244,7 +244,7 @@ class PlanOptions:
 @click.option(
     "--strategy",
     type=click.Path(path_type=Path),
-    help="Take these schedules, carried to what they are joined to; search for nothing.",
+    help="Take these schedules, carried to what they are joined to, or those of a plan; search for nothing.",
 )
 @click.option(
     "--pipeline",

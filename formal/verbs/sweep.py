@@ -28,7 +28,7 @@ from ...models.terminal.options import json_option, options_as, refuse_combinati
 from ...models.text import InputError
 from ...proofs.container.archive import identity, read_container
 from ...proofs.container.canonical import ContainerError
-from ..plans.sweep import NAME, Outcome, Row, Runner, Word, read_sweep, table
+from ..plans.sweep import NAME, Outcome, Row, Runner, Word, read_sweep, table, widest_gap
 from ..report.sweep import sweep_page
 from .combinations import SWEEP
 from .door import Door
@@ -135,6 +135,8 @@ def sweep_command(publisher: Door, options: SweepOptions) -> int:
         )
         return code
     say(*_columns([heads, *lines]))
+    if (gap := widest_gap([found for _, found in have])) is not None:
+        say(f"all {len(have)} plans are within {100 * gap:.2f}% of the best of their space (proved)")
     if interrupted:
         say(f"interrupted: {len(have)} of {len(rows)} plans; the same command goes on from here")
     say(f"wrote {folder / MARK}, {folder / 'index.html'} and the plans beside them")

@@ -15,7 +15,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from enum import IntEnum
 from types import TracebackType
@@ -109,6 +109,14 @@ def say(*lines: str, err: bool = False) -> None:
     for line in lines:
         stream.write(join_lines([line]).encode(encoding, "backslashreplace").decode(encoding) + "\n")
     stream.flush()
+
+
+def report_error(message: str, code: int, as_json: bool, notes: Sequence[str] = ()) -> int:
+    """Say what went wrong, with --json as an object too; the exit code."""
+    say(f"error: {message}", *(f"    {note}" for note in notes), err=True)
+    if as_json:
+        emit({"error": message, "exit": int(code)} | ({"notes": list(notes)} if notes else {}))
+    return code
 
 
 MANY = 10_000
