@@ -80,10 +80,11 @@ def differences(a: Manner, b: Manner) -> tuple[Difference, ...]:
     ['tensor parallelism', 'stages']
     """
     f, g = a.flags, b.flags
-    kernels = [replace(x.kernels, eight=False) for x in (a, b)]
+    kernels = [replace(x.kernels, eight=False, scaling=FUSED.scaling) for x in (a, b)]
+    eight = [x.kernels.scaling if x.kernels.eight else None for x in (a, b)]
     found = {
         Difference.SOFTWARE: f.source != g.source or kernels[0] != kernels[1] or a.hidden != b.hidden,
-        Difference.PRECISION: (a.precision, a.kernels.eight) != (b.precision, b.kernels.eight),
+        Difference.PRECISION: (a.precision, eight[0]) != (b.precision, eight[1]),
         Difference.RECOMPUTE: a.recompute != b.recompute,
         Difference.SHARDING: (f.cp, f.ep, f.zero) != (g.cp, g.ep, g.zero),
         Difference.TENSOR: (f.tp, f.sequence_parallel) != (g.tp, g.sequence_parallel),

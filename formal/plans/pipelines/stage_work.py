@@ -20,6 +20,7 @@ from typing import Final
 
 from ....models.cost.alone import Device, elementwise
 from ....models.cost.beside import Extra, dropout, loss, masked_softmax, summed_gradients
+from ....models.cost.float8 import reads
 from ....models.cost.kernels import FUSED, Kernels
 from ....models.cost.projections import joint_kernels
 from ....models.layout.targets.degrees import Flags
@@ -151,7 +152,7 @@ def stage_work(
                 part.least += _least(device, running, kind, batch // micro_batch * flags.tp * flags.cp)
             if kind == "F":
                 part.work = sum(graph.work(op) for op in here if op.kind in _WORKING) * micro_batch // batch
-    _cast(parts, device, where, passes, inside)
+    _cast(parts, device, where, passes, (inside, frozen))
     _run_beside(parts, device, where, passes, known, kernels)
     _meet(parts, device, where, passes, (flags, known), free)
     _hold(parts, step, device, where, passes, _layer_of(named))
@@ -256,11 +257,12 @@ def _cast(
     device: Device,
     where: Mapping[str, str],
     passes: Mapping[str, str],
-    inside: frozenset[str],
+    left_out: tuple[frozenset[str], bool],
 ) -> None:
     """Fill in the casts of operands that float8 products read: everything once but weights, cast once a step, and but
-    what the kernel before casts itself (`inside`).
+    what the kernel before casts itself.  `left_out`: these kernels, and whether weights are not trained.
     """
+    inside, frozen = left_out
     written, done = device.graph.writer(), set[str]()
     for op in device.graph.operators:
         if op.name not in device.eight:
@@ -273,8 +275,8 @@ def _cast(
                 continue
             if device.graph.tensor(a.tensor).dtype == "bfloat16":
                 done.add(a.tensor)
-                found.seconds += device.cast_seconds(device.read_by(op, position))
-                found.kernels += 1
+                found.seconds += device.cast_seconds(device.read_by(op, position), learns=not frozen)
+                found.kernels += reads(device.scaling)
 
 
 def _run_beside(
