@@ -3,13 +3,13 @@
     scaling     delayed   by what was largest in steps before: read once
                 current   by what is largest now: read twice, for that and to cast
                 blocks    by what is largest in every 32 elements (MXFP8): read once, a byte of scale a block
-    copies      one along the axis that the layer's product sums; one along the axis that the gradient of its weight sums,
-                where that is computed and the device's products read float8 in one order alone, or blocks are of one order
+    copies      one for the products that sum its last axis; another for the gradient of a weight, which sums its rows,
+                where that is computed and the device's products read float8 in one order alone, or blocks lie in one
 
 Sources: NVIDIA Transformer Engine, Low precision training (FP8 Current Scaling, FP8 Delayed Scaling, MXFP8, Performance
 considerations: "handling transposes"); that Hopper multiplies float8 summed along the last axis alone and Blackwell in
-any order: its pull request 2514 (`cublaslt_gemm.cu`).  Torchao's float8, as torchtitan has it, scales by what is largest
-now.  Left out: that norms may write float8 themselves.
+any order: its pull request 2514 (`cublaslt_gemm.cu`).  Torchao's float8, as torchtitan has it, scales by what is
+largest now.  Left out: that norms may write float8 themselves.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BLOCK: Final = 32
 
 
 def cast_bytes(size: int, scaling: Scaling, device: str, learns: bool) -> int:
-    """Bytes moved to cast an operand of `size` bytes on a device class; `learns`: the gradient of a weight reads it too.
+    """Bytes moved to cast an operand of `size` bytes on a device class; `learns`: a gradient of a weight reads it too.
 
     >>> [cast_bytes(64, s, "h100", True) for s in ("delayed", "current", "blocks")]
     [128, 192, 130]

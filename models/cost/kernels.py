@@ -110,8 +110,8 @@ class Kernels:
     which masks; `loss`: how logits become one; `sums`: gradients of weights are added up by kernels of their own, as
     autograd does, and not inside the product (`models.cost.beside`); `flash`: norms and rotary embeddings by the
     kernels of flash-attn, one each, also where other maps are kernels of their own; `joined`: projections of the same
-    rows are one product (`models.cost.projections`); `experts`: how their products run; `scaling`: how operands that are
-    cast to float8 are scaled (`models.cost.float8`).
+    rows are one product (`models.cost.projections`); `experts`: how their products run; `scaling`: how operands that
+    are cast to float8 are scaled (`models.cost.float8`).
     """
 
     chains: bool = True

@@ -4,6 +4,7 @@
     layer   one of each kind; equal ones cost the same
     once    of parameters alone (casts of weights): once a step, with the updates
     never   of nothing but constants (masks, tables of positions): before training
+    tied    the copy that the last stage has of a table that both ends read, where they are on two (`updates`)
 
 Every part has its kernels and its collectives.  A product whose summed axis is split leaves a sum that is open: it is
 reduced where the next operator reads it that is not such a sum itself; along a sequence that is split with the tensor
@@ -32,9 +33,11 @@ from ....models.sources.frameworks.roles import Roles, of_zoo, roles
 from ....models.sources.training import TrainingStep
 from ....models.sources.training.recompute import PREFIX
 from ....models.text import InputError
+from .casts import casts
 from .expert_rows import SORTED, SORTS, gates, rows_exchanged, times_sent
+from .updates import moments_of, read_at_both_ends, seconds_together, sizes_of, updates_of
 
-FIRST, LAST, ONCE, NEVER = "first", "last", "once", "never"
+FIRST, LAST, ONCE, NEVER, TIED = "first", "last", "once", "never", "tied"
 _TENSOR: Final = frozenset("hkgfv")
 _WORKING: Final = (NodeKind.CONTRACT, NodeKind.GROUPED, NodeKind.ATTENTION)
 
@@ -147,15 +150,19 @@ def stage_work(
         for kind in "FBU":
             here = [op for op in graph.operators if where[op.name] == name and passes[op.name] == kind]
             running = [op for op in here if op.name not in free]
-            _price(part.passes[kind], device, [op for op in running if op.name not in inside], kernels.joined)
+            joined = None if kind == "U" or name == ONCE else kernels.joined
+            _price(part.passes[kind], device, [op for op in running if op.name not in inside], joined)
             if kind != "U" and name not in (ONCE, NEVER):
                 part.least += _least(device, running, kind, batch // micro_batch * flags.tp * flags.cp)
             if kind == "F":
                 part.work = sum(graph.work(op) for op in here if op.kind in _WORKING) * micro_batch // batch
-    _cast(parts, device, where, passes, (inside, frozen))
+    for op, seconds in casts(device, {name for name, p in where.items() if p in (ONCE, NEVER)}, inside, not frozen):
+        found = parts[where[op.name]].passes[passes[op.name]]
+        found.seconds, found.kernels = found.seconds + seconds, found.kernels + reads(device.scaling)
     _run_beside(parts, device, where, passes, known, kernels)
     _meet(parts, device, where, passes, (flags, known), free)
     _hold(parts, step, device, where, passes, _layer_of(named))
+    _tie(parts, step, device, where, passes, free)
     if kernels.sums and not frozen:
         for part in parts.values():
             part.summed = Fraction(summed_gradients(part.learnt)) / device.stream
@@ -178,7 +185,7 @@ def _parts_of(step: TrainingStep, layer: Callable[[str], str]) -> dict[str, str]
     graph, readers = step.graph, step.graph.readers()
     constant, weights = set[str](), {t.name for t in graph.tensors if t.role is Role.PARAMETER}
     of, first = dict[str, str](), True
-    forward = graph.operators
+    forward, writers = graph.operators, {t: graph.operators[i].name for t, i in graph.writer().items()}
     for op, (kind, origin) in zip(graph.operators, step.passes, strict=True):
         found = layer(op.name)
         read = {a.tensor for a in op.inputs}
@@ -195,6 +202,8 @@ def _parts_of(step: TrainingStep, layer: Callable[[str], str]) -> dict[str, str]
             of[op.name] = of[forward[origin].name]
             if of[op.name] in (ONCE, NEVER):
                 of[op.name] = found or FIRST
+            if of[op.name] == FIRST and op.kind in _WORKING and any(of.get(writers.get(t, "")) == LAST for t in read):
+                of[op.name] = LAST  # the output's product with a table that the embedding reads as well
         elif found:
             of[op.name], first = found, False
         elif kind == "U":
@@ -252,33 +261,6 @@ def _is_narrow(op: Operator, graph: Graph, where: Mapping[str, str]) -> bool:
     return product and halves and inside and ".scores" not in op.name and ".context" not in op.name
 
 
-def _cast(
-    parts: Mapping[str, Part],
-    device: Device,
-    where: Mapping[str, str],
-    passes: Mapping[str, str],
-    left_out: tuple[frozenset[str], bool],
-) -> None:
-    """Fill in the casts of operands that float8 products read: everything once but weights, cast once a step, and but
-    what the kernel before casts itself.  `left_out`: these kernels, and whether weights are not trained.
-    """
-    inside, frozen = left_out
-    written, done = device.graph.writer(), set[str]()
-    for op in device.graph.operators:
-        if op.name not in device.eight:
-            continue
-        found = parts[where[op.name]].passes[passes[op.name]]
-        for position, a in enumerate(op.inputs):
-            i = written.get(a.tensor)
-            source = None if i is None else device.graph.operators[i].name
-            if a.tensor in done or source is None or source in inside or where[source] in (ONCE, NEVER):
-                continue
-            if device.graph.tensor(a.tensor).dtype == "bfloat16":
-                done.add(a.tensor)
-                found.seconds += device.cast_seconds(device.read_by(op, position), learns=not frozen)
-                found.kernels += reads(device.scaling)
-
-
 def _run_beside(
     parts: Mapping[str, Part],
     device: Device,
@@ -323,9 +305,14 @@ def _adds_to_stream(op: Operator, graph: Graph, known: Mapping[str, Mapping[str,
     return all(graph.tensor(a.tensor).shape == graph.tensor(op.output.tensor).shape for a in op.inputs)
 
 
-def _price(found: Pass, device: Device, operators: list[Operator], together: bool) -> None:
+def _price(found: Pass, device: Device, operators: list[Operator], joined: bool | None) -> None:
+    """Add the operators of a part; `joined`: products of the same rows are one, None: all are launched as one."""
     kernels = device.kernels(operators)
-    for kernel in joint_kernels(device, kernels) if together else kernels:
+    if joined is None:
+        found.seconds += seconds_together(kernels, device.machine.device.launch)
+        found.kernels += min(1, len(kernels))
+        return
+    for kernel in joint_kernels(device, kernels) if joined else kernels:
         found.seconds += kernel.seconds
         found.kernels += 1
         found.again += kernel.operators[0].startswith(PREFIX)
@@ -426,6 +413,24 @@ def _hold(
                 part.learnt += size // tensor.element_bytes
         else:
             part.moments += size
+
+
+def _tie(
+    parts: dict[str, Part],
+    step: TrainingStep,
+    device: Device,
+    where: Mapping[str, str],
+    passes: Mapping[str, str],
+    free: set[str],
+) -> None:
+    """Add the copy of what both ends read, if there is any."""
+    tied = read_at_both_ends(step, where, passes, ONCE, (FIRST, LAST))
+    updates = [op for op in updates_of(step, passes, tied) if op.name not in free]
+    if updates:
+        stored, used, gradients, learnt = sizes_of(step, device, where, ONCE, tied)
+        moments = moments_of(device, updates, tied)
+        parts[TIED] = Part(stored=stored, used=used, gradients=gradients, moments=moments, learnt=learnt)
+        _price(parts[TIED].passes["U"], device, updates, None)
 
 
 def _exchange(
