@@ -15,7 +15,8 @@ import pytest
 
 from shardproof.formal.plans.pipelines.composed import OVERLAPS, Composed, StepShape, compose_step, in_flight
 from shardproof.formal.plans.pipelines.configuration import configuration, hidden_by, kernels_of
-from shardproof.formal.plans.pipelines.stage_work import TIED, StageWork, stage_work
+from shardproof.formal.plans.pipelines.parts import TIED, StageWork
+from shardproof.formal.plans.pipelines.stage_work import stage_work
 from shardproof.models.cost.alone import Device
 from shardproof.models.cost.float8 import Scaling
 from shardproof.models.cost.group_times import group_seconds

@@ -27,7 +27,7 @@ from ....models.layout.targets.degrees import Flags
 from ....models.machine.machine import Collectives, Machine
 from ....models.sources.frameworks.placements import nested_degrees
 from ....models.text import InputError
-from .stage_work import FIRST, LAST, ONCE, TIED, Meeting, Part, StageWork
+from .parts import FIRST, LAST, ONCE, TIED, Meeting, Part, StageWork
 
 OVERLAPS: Final = ("tensor", "gradients", "weights", "sends")
 """What a framework may hide: collectives of tensor parallel devices, reductions of gradients, gathers of weights, sends

@@ -14,7 +14,6 @@ parallel devices it is scattered, and gathered again for whoever reads it whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
 from math import prod
 from typing import Final
@@ -35,84 +34,11 @@ from ....models.sources.training.recompute import PREFIX
 from ....models.text import InputError
 from .casts import casts
 from .expert_rows import SORTED, SORTS, gates, rows_exchanged, times_sent
+from .parts import FIRST, LAST, NEVER, ONCE, TIED, Meeting, Part, Pass, StageWork
 from .updates import moments_of, read_at_both_ends, seconds_together, sizes_of, updates_of
 
-FIRST, LAST, ONCE, NEVER, TIED = "first", "last", "once", "never", "tied"
 _TENSOR: Final = frozenset("hkgfv")
 _WORKING: Final = (NodeKind.CONTRACT, NodeKind.GROUPED, NodeKind.ATTENTION)
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """A collective of the tensor parallel devices: `operation` on `size` bytes; `sorted_rows`: of rows of experts,
-    which have to be sorted first and so cannot hide behind the product beside them.
-    """
-
-    operation: str
-    size: int
-    sorted_rows: bool = False
-
-
-@dataclass
-class Pass:
-    """Of one part in one pass: seconds of products and of all kernels, how many these are (`again` of them of the
-    forward pass once more), and its meetings; `pairs`: seconds of attention; `keys`: bytes of keys and values that
-    context parallel devices hand on.
-    """
-
-    seconds: Fraction = Fraction(0)
-    products: Fraction = Fraction(0)
-    kernels: int = 0
-    meetings: list[Meeting] = field(default_factory=list)
-    pairs: Fraction = Fraction(0)
-    keys: int = 0
-    again: int = 0
-
-
-@dataclass
-class Part:
-    """A layer, or an end: passes `F`, `B`, `U`; bytes that one micro-batch keeps; bytes of the weights of this part
-    here as they are stored, as they are used, of their gradients and of their moments; `rows`: bytes that cross to the
-    experts of other devices in one pass; `work`: of products and attention of the whole micro-batch, forward;
-    `least`: seconds that no completion is below in the plan's model, for its operators alone; `largest`: bytes of the
-    largest result that comes and goes; `summed`: seconds in which a micro-batch adds its gradients to those before;
-    `learnt`: weights here that are trained.
-    """
-
-    passes: dict[str, Pass] = field(default_factory=lambda: {p: Pass() for p in "FBU"})
-    kept: int = 0
-    stored: int = 0
-    used: int = 0
-    gradients: int = 0
-    moments: int = 0
-    rows: int = 0
-    work: int = 0
-    least: Fraction = Fraction(0)
-    largest: int = 0
-    summed: Fraction = Fraction(0)
-    learnt: int = 0
-
-
-@dataclass(frozen=True)
-class StageWork:
-    """`parts`: name -> part; `layers`: names of the layers, in order; `stream`: bytes here of what goes from layer to
-    layer; `dtype`: in which most of the products are.
-    """
-
-    parts: Mapping[str, Part]
-    layers: tuple[str, ...]
-    stream: int
-    dtype: str
-
-    @property
-    def first(self) -> Part:
-        """What comes before the layers."""
-        return self.parts[FIRST]
-
-    @property
-    def last(self) -> Part:
-        """What comes behind them."""
-        return self.parts[LAST]
 
 
 def stage_work(
@@ -156,9 +82,7 @@ def stage_work(
                 part.least += _least(device, running, kind, batch // micro_batch * flags.tp * flags.cp)
             if kind == "F":
                 part.work = sum(graph.work(op) for op in here if op.kind in _WORKING) * micro_batch // batch
-    for op, seconds in casts(device, {name for name, p in where.items() if p in (ONCE, NEVER)}, inside, not frozen):
-        found = parts[where[op.name]].passes[passes[op.name]]
-        found.seconds, found.kernels = found.seconds + seconds, found.kernels + reads(device.scaling)
+    _cast(parts, device, where, passes, (inside, frozen))
     _run_beside(parts, device, where, passes, known, kernels)
     _meet(parts, device, where, passes, (flags, known), free)
     _hold(parts, step, device, where, passes, _layer_of(named))
@@ -167,10 +91,7 @@ def stage_work(
         for part in parts.values():
             part.summed = Fraction(summed_gradients(part.learnt)) / device.stream
     if flags.cp > 1:
-        for op in graph.operators:
-            if op.kind is NodeKind.ATTENTION and op.name not in free:
-                found = parts[where[op.name]].passes[passes[op.name]]
-                found.keys += sum(device.read_by(op, i) for i in (1, 2)) * (1 if passes[op.name] == "F" else 2)
+        _hand_on(parts, device, where, passes, free)
     if any(op.kind is NodeKind.GROUPED for op in graph.operators):
         if not of_zoo(graph):
             raise InputError(f"{flags.source}: rows that go to experts are priced for the models of the zoo alone")
@@ -259,6 +180,20 @@ def _is_narrow(op: Operator, graph: Graph, where: Mapping[str, str]) -> bool:
     halves = sum(graph.tensor(a.tensor).dtype == "bfloat16" for a in op.inputs[:2]) == 2
     inside = where[op.name].startswith("layer")
     return product and halves and inside and ".scores" not in op.name and ".context" not in op.name
+
+
+def _cast(
+    parts: Mapping[str, Part],
+    device: Device,
+    where: Mapping[str, str],
+    passes: Mapping[str, str],
+    left_out: tuple[frozenset[str], bool],
+) -> None:
+    """Fill in casts to float8; `left_out`: results that their kernel casts itself, and whether no weight is trained."""
+    once = {name for name, part in where.items() if part in (ONCE, NEVER)}
+    for op, seconds in casts(device, once, left_out[0], learns=not left_out[1]):
+        found = parts[where[op.name]].passes[passes[op.name]]
+        found.seconds, found.kernels = found.seconds + seconds, found.kernels + reads(device.scaling)
 
 
 def _run_beside(
@@ -374,6 +309,16 @@ def _meet(
                 done.add((a.tensor, passes[op.name]))
                 size = device.read_by(op, position) * times_sent(op, device)
                 found.meetings.append(Meeting("all_gather", size, op.kind is NodeKind.GROUPED))
+
+
+def _hand_on(
+    parts: Mapping[str, Part], device: Device, where: Mapping[str, str], passes: Mapping[str, str], free: set[str]
+) -> None:
+    """Fill in the keys and values that context parallel devices hand on, and their gradients."""
+    for op in device.graph.operators:
+        if op.kind is NodeKind.ATTENTION and op.name not in free:
+            found = parts[where[op.name]].passes[passes[op.name]]
+            found.keys += sum(device.read_by(op, i) for i in (1, 2)) * (1 if passes[op.name] == "F" else 2)
 
 
 def _hold(
