@@ -21,7 +21,8 @@ from test_kernels import check_split, single, tight, whole
 from shardproof.__main__ import run
 from shardproof.backends.execution.reference import run_graph
 from shardproof.backends.kernels import execute, full_box
-from shardproof.formal.plans.pipelines.stage_work import StageWork, stage_work
+from shardproof.formal.plans.pipelines.parts import StageWork
+from shardproof.formal.plans.pipelines.stage_work import stage_work
 from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.cost import cost
 from shardproof.models.cost.selection import Planning, build

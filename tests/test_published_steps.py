@@ -15,12 +15,14 @@ import pytest
 
 from shardproof.formal.plans.pipelines.composed import OVERLAPS, Composed, StepShape, compose_step, in_flight
 from shardproof.formal.plans.pipelines.configuration import configuration, hidden_by, kernels_of
-from shardproof.formal.plans.pipelines.stage_work import StageWork, stage_work
+from shardproof.formal.plans.pipelines.parts import TIED, StageWork
+from shardproof.formal.plans.pipelines.stage_work import stage_work
 from shardproof.models.cost.alone import Device
+from shardproof.models.cost.float8 import Scaling
 from shardproof.models.cost.group_times import group_seconds
 from shardproof.models.cost.kernels import Kernels
 from shardproof.models.layout.targets.degrees import Flags
-from shardproof.models.machine.machine import load_machine
+from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.machine.parts import MachineError
 from shardproof.models.sources.frameworks.flags import read_settings
 from shardproof.models.sources.frameworks.placements import shares
@@ -34,6 +36,7 @@ from shardproof.models.text import InputError
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "benchmarks"))
 
+from configurations.order import groups_of, lines_of
 from configurations.predicting import Told, of_row, predicted
 from configurations.rows import Model, Published
 from configurations.tables import everything
@@ -401,3 +404,77 @@ def test_mixtral_as_megatrons_readme_has_it() -> None:
     row = Published("", "", 1.0, shape, 4096, "dgx-h100:8x8", 64, flags, 16, chunks=8, hidden=frozenset(OVERLAPS))
     found = of_row(row, again=False)
     assert abs(float(found.mfu * found.peak) / 468e12 - 1) < 0.1
+
+
+def test_a_cast_reads_twice_where_its_scale_is_that_of_now() -> None:
+    """Bytes of every cast of a layer, told apart by what changes nothing else."""
+
+    def seconds(scaling: Scaling, box: Machine = BOX, frozen: bool = False) -> tuple[Fraction, int]:
+        kernels = Kernels(eight=True, scaling=scaling)
+        part = stage_work(llama(), box, Flags("Megatron"), 1, kernels, frozen).parts["layer0"].passes["F"]
+        return part.seconds, part.kernels
+
+    narrow = [Device(llama().graph, BOX, {}, Kernels(eight=True, scaling=s)) for s in ("delayed", "current", "blocks")]
+    size, stream, launch = 1 << 20, narrow[0].stream, BOX.device.launch
+    for device, moved, launches in zip(narrow, (2 * size, 3 * size, 2 * size + size // 32), (1, 2, 1), strict=True):
+        assert device.cast_seconds(size) == Fraction(moved) / stream + launches * launch
+    delayed, current = seconds("delayed"), seconds("current")
+    casts = current[1] - delayed[1]  # a kernel more each
+    assert casts == 4 and current[0] > delayed[0] + casts * launch
+    assert seconds("delayed", frozen=True)[0] < delayed[0]  # nothing reads the other copy
+    blackwell = load_machine("gb200-nvl72:1x8")
+    assert seconds("delayed", blackwell)[0] < seconds("blocks", blackwell)[0] < seconds("current", blackwell)[0]
+
+
+def tied_step(tables: int, pp: int, zero: int = 0) -> tuple[StageWork, Composed]:
+    model = gpt(batch=1, depth=1, sequence=1024, width=1024, heads=16, vocabulary=50_304, tables=tables)
+    made = build_step(with_attention(model, "matrices"), "adam", precision="bf16-master")
+    box, flags = load_machine("dgx-a100:1x8"), Flags("Megatron", pp=pp, zero=zero, micro_batch=1)
+    found = stage_work(made, box, replace(flags, pp=1), 1)
+    return found, compose_step(found, box, flags, StepShape(8, 1, layers=8, hidden=frozenset()))
+
+
+def test_a_table_of_both_ends_is_there_once_on_one_stage_and_twice_on_two() -> None:
+    (tied, one), (apart, other) = (tied_step(tables, 1) for tables in (1, 2))
+    assert TIED in tied.parts and TIED not in apart.parts
+    table = 50_304 * 1024
+    assert tied.parts[TIED].stored == 4 * table == tied.parts[TIED].moments // 2 and tied.parts[TIED].learnt == table
+    assert other.memory[0]["weights"] - one.memory[0]["weights"] == 2 * table
+    assert other.memory[0]["optimizer"] - one.memory[0]["optimizer"] == 12 * table
+    assert other.terms["updates"] > one.terms["updates"]
+    (tied, one), (apart, other) = (tied_step(tables, 2) for tables in (1, 2))
+    assert [stage["optimizer"] for stage in one.memory] == [stage["optimizer"] for stage in other.memory]
+    assert 0 <= one.terms["updates"] / other.terms["updates"] - 1 < Fraction(1, 100)  # a launch more
+    links = load_machine("dgx-a100:1x8")
+    together = group_seconds(links, (1, 2), "all_reduce", 4 * table)
+    assert one.parts["tied gradients, gpus"] == together and "tied gradients, gpus" not in other.parts
+    assert one.terms["gradients"] - other.terms["gradients"] == together
+
+
+def test_the_product_of_a_tied_output_is_on_the_stage_of_the_output() -> None:
+    (tied, _), (apart, _) = (tied_step(tables, 1) for tables in (1, 2))
+    assert tied.last.passes["B"].products == apart.last.passes["B"].products
+    assert tied.first.passes["B"].products == 0
+
+
+def test_a_stage_s_weights_are_updated_in_one_launch() -> None:
+    launch = load_machine("dgx-a100").device.launch
+    update = gpt_work(1, Kernels()).parts["layer0"].passes["U"]
+    assert update.kernels == 1
+    moved = update.seconds - launch
+    narrow = gpt_work(8, Kernels()).parts["layer0"].passes["U"].seconds - launch
+    assert moved / 8 < narrow < moved / 7  # an eighth of the matrices, all of what is not cut, and no launch of each
+
+
+def test_groups_in_the_wrong_order_are_named_with_their_worst_pair(folder: Path) -> None:
+    told = [t for row in everything(folder).rows if isinstance(t := predicted(row), Told)]
+    (group,) = groups_of(told)
+    assert len(group.rows) == 5
+    backwards = [replace(t, row=replace(t.row, seconds=1 / t.seconds)) for t in told]
+    (wrong,) = groups_of(backwards)
+    assert wrong.rank == -1 and not wrong.picked and wrong.worst is not None
+    fast, slow = wrong.worst
+    assert fast.seconds == max(t.seconds for t in told) and slow.seconds == min(t.seconds for t in told)
+    forwards = [replace(t, row=replace(t.row, seconds=t.seconds)) for t in told]
+    assert groups_of(forwards)[0].worst is None and groups_of(forwards)[0].picked
+    assert "in 1." in lines_of(forwards)[0] and len(lines_of(backwards)) == 5

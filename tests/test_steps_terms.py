@@ -10,7 +10,8 @@ from pathlib import Path
 from statistics import median
 
 from shardproof.formal.plans.pipelines.composed import StepShape, compose_step
-from shardproof.formal.plans.pipelines.stage_work import StageWork, stage_work
+from shardproof.formal.plans.pipelines.parts import StageWork
+from shardproof.formal.plans.pipelines.stage_work import stage_work
 from shardproof.models.cost.alone import Device
 from shardproof.models.cost.kernels import STREAM, Kernels
 from shardproof.models.layout.targets.degrees import Flags

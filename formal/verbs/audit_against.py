@@ -31,6 +31,7 @@ _LINKS: Final = {
     "gradients": "reduce-scatters",
     "weights": "all-gathers",
     "sharded weights": "all-gathers",
+    "tied gradients": "all-reduces",
     "experts": "all-to-alls",
     "context parallel": "sends",
     "sends": "sends",

@@ -29,6 +29,7 @@ from ..machine.parts import DeviceClass, MachineError
 from ..program.graph import Graph
 from ..program.operators import NodeKind, Operator
 from .cost import FORMULAS, UNIT, Formula, operator_costs
+from .float8 import cast_bytes, reads
 from .forms import OperandForm, OperatorForm, operator_forms
 from .kernels import (
     ALIKE,
@@ -87,7 +88,7 @@ class Device:
     ) -> None:
         self.graph, self.ways, self.machine, self.eight = graph, ways, alone(machine), eight
         self.chains, self.attention, self.flash = kernels.chains, kernels.attention, kernels.flash
-        self.experts = kernels.experts
+        self.experts, self.scaling = kernels.experts, kernels.scaling
         self._orders = axis_orders(graph)
         self._fixed = _fixed(graph)
         self._forms = operator_forms(graph, self._orders)
@@ -209,9 +210,10 @@ class Device:
             fastest += [seen.pace] if seen else []
         return self.graph.work(op) * min(fastest) / devices
 
-    def cast_seconds(self, size: int) -> Fraction:
-        """A 16-bit operand of `size` bytes cast to float8, as it is and transposed."""
-        return Fraction(2 * size) / self.stream + self.machine.device.launch
+    def cast_seconds(self, size: int, learns: bool = True) -> Fraction:
+        """A 16-bit operand of `size` bytes cast to float8; `learns`: the gradient of a weight reads it too."""
+        moved = cast_bytes(size, self.scaling, self.machine.device.name, learns)
+        return Fraction(moved) / self.stream + reads(self.scaling) * self.machine.device.launch
 
     def bytes_of(self, op: Operator) -> int:
         """Bytes of the share of the result that is here."""

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from .beside import Loss
+from .float8 import Scaling
 
 STEADY: Final[Mapping[str, Fraction]] = MappingProxyType(
     {
@@ -109,7 +110,8 @@ class Kernels:
     which masks; `loss`: how logits become one; `sums`: gradients of weights are added up by kernels of their own, as
     autograd does, and not inside the product (`models.cost.beside`); `flash`: norms and rotary embeddings by the
     kernels of flash-attn, one each, also where other maps are kernels of their own; `joined`: projections of the same
-    rows are one product (`models.cost.projections`); `experts`: how their products run.
+    rows are one product (`models.cost.projections`); `experts`: how their products run; `scaling`: how operands that
+    are cast to float8 are scaled (`models.cost.float8`).
     """
 
     chains: bool = True
@@ -122,6 +124,7 @@ class Kernels:
     flash: bool = False
     joined: bool = False
     experts: Experts = "grouped"
+    scaling: Scaling = "delayed"
 
 
 FUSED: Final = Kernels()

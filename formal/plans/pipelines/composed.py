@@ -27,7 +27,7 @@ from ....models.layout.targets.degrees import Flags
 from ....models.machine.machine import Collectives, Machine
 from ....models.sources.frameworks.placements import nested_degrees
 from ....models.text import InputError
-from .stage_work import LAST, ONCE, Meeting, Part, StageWork
+from .parts import FIRST, LAST, ONCE, TIED, Meeting, Part, StageWork
 
 OVERLAPS: Final = ("tensor", "gradients", "weights", "sends")
 """What a framework may hide: collectives of tensor parallel devices, reductions of gradients, gathers of weights, sends
@@ -149,6 +149,11 @@ class _Links:
         sent = send_seconds(self.machine, self.stage_level, Fraction(size, parts), self.senders)
         return sent + (group_seconds(self.machine, self.tensor, "all_gather", size) if parts > 1 else 0)
 
+    def between_ends(self, size: int) -> Terms:
+        """Gradients of a table that the first and the last stage have both."""
+        pair = [2 if j == self.stage_level else 1 for j in range(len(self.machine.levels))]
+        return self.by_name("tied gradients", level_seconds(self.machine, pair, "all_reduce", size))
+
     def of_sharing(self, what: str, operation: str, size: int) -> Terms:
         """Of devices that have the same weights."""
         return self.by_name(what, level_seconds(self.machine, self.sharing, operation, size))
@@ -241,6 +246,8 @@ def layers_of_stages(work: StageWork, flags: Flags, carried: StepShape) -> list[
     if not carried.ends:
         out[0].insert(0, "first")
         out[-1].append("last")
+    if flags.pp > 1 and TIED in work.parts:
+        out[-1].append(TIED)
     return out
 
 
@@ -288,10 +295,12 @@ def _end(
     share = ways if flags.zero else 1
     updates = sum((p.passes["U"].seconds for p in parts), Fraction(0)) / share
     casts = work.parts[ONCE].passes["F"].seconds * sum(p.used for p in parts)
-    everything = sum(p.used for p in work.parts.values())
+    everything = sum(p.used for name, p in work.parts.items() if name != TIED)
     updates += casts / everything / share if everything else Fraction(0)
+    apart = flags.pp > 1 and TIED in work.parts and (FIRST in names or TIED in names)
+    tied = links.between_ends(work.parts[TIED].gradients) if apart else {}
     if flags.zero == 3 or ways == 1:
-        return {}, {}, {"updates": updates}
+        return tied, {}, {"updates": updates}
     summed = sum(p.gradients for p in parts)
     gradients = links.of_sharing("gradients", "reduce_scatter" if flags.zero else "all_reduce", summed)
     used = sum(p.used or p.stored for p in parts) if flags.zero else 0
@@ -302,7 +311,7 @@ def _end(
         gradients = _exposed(gradients, work_behind, _sum(gradients) / runs)
     if "weights" in carried.hidden:
         weights = _exposed(weights, sum((_sum(each[n][0]) for n in names), Fraction(0)), _sum(weights) / runs)
-    return gradients, weights, {"updates": updates}
+    return _total((gradients, tied)), weights, {"updates": updates}
 
 
 def _memory(

@@ -4,6 +4,7 @@
     layer   one of each kind; equal ones cost the same
     once    of parameters alone (casts of weights): once a step, with the updates
     never   of nothing but constants (masks, tables of positions): before training
+    tied    the copy that the last stage has of a table that both ends read, where they are on two (`updates`)
 
 Every part has its kernels and its collectives.  A product whose summed axis is split leaves a sum that is open: it is
 reduced where the next operator reads it that is not such a sum itself; along a sequence that is split with the tensor
@@ -13,13 +14,13 @@ parallel devices it is scattered, and gathered again for whoever reads it whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
 from math import prod
 from typing import Final
 
 from ....models.cost.alone import Device, elementwise
 from ....models.cost.beside import Extra, dropout, loss, masked_softmax, summed_gradients
+from ....models.cost.float8 import reads
 from ....models.cost.kernels import FUSED, Kernels
 from ....models.cost.projections import joint_kernels
 from ....models.layout.targets.degrees import Flags
@@ -31,84 +32,13 @@ from ....models.sources.frameworks.roles import Roles, of_zoo, roles
 from ....models.sources.training import TrainingStep
 from ....models.sources.training.recompute import PREFIX
 from ....models.text import InputError
+from .casts import casts
 from .expert_rows import SORTED, SORTS, gates, rows_exchanged, times_sent
+from .parts import FIRST, LAST, NEVER, ONCE, TIED, Meeting, Part, Pass, StageWork
+from .updates import moments_of, read_at_both_ends, seconds_together, sizes_of, updates_of
 
-FIRST, LAST, ONCE, NEVER = "first", "last", "once", "never"
 _TENSOR: Final = frozenset("hkgfv")
 _WORKING: Final = (NodeKind.CONTRACT, NodeKind.GROUPED, NodeKind.ATTENTION)
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """A collective of the tensor parallel devices: `operation` on `size` bytes; `sorted_rows`: of rows of experts,
-    which have to be sorted first and so cannot hide behind the product beside them.
-    """
-
-    operation: str
-    size: int
-    sorted_rows: bool = False
-
-
-@dataclass
-class Pass:
-    """Of one part in one pass: seconds of products and of all kernels, how many these are (`again` of them of the
-    forward pass once more), and its meetings; `pairs`: seconds of attention; `keys`: bytes of keys and values that
-    context parallel devices hand on.
-    """
-
-    seconds: Fraction = Fraction(0)
-    products: Fraction = Fraction(0)
-    kernels: int = 0
-    meetings: list[Meeting] = field(default_factory=list)
-    pairs: Fraction = Fraction(0)
-    keys: int = 0
-    again: int = 0
-
-
-@dataclass
-class Part:
-    """A layer, or an end: passes `F`, `B`, `U`; bytes that one micro-batch keeps; bytes of the weights of this part
-    here as they are stored, as they are used, of their gradients and of their moments; `rows`: bytes that cross to the
-    experts of other devices in one pass; `work`: of products and attention of the whole micro-batch, forward;
-    `least`: seconds that no completion is below in the plan's model, for its operators alone; `largest`: bytes of the
-    largest result that comes and goes; `summed`: seconds in which a micro-batch adds its gradients to those before;
-    `learnt`: weights here that are trained.
-    """
-
-    passes: dict[str, Pass] = field(default_factory=lambda: {p: Pass() for p in "FBU"})
-    kept: int = 0
-    stored: int = 0
-    used: int = 0
-    gradients: int = 0
-    moments: int = 0
-    rows: int = 0
-    work: int = 0
-    least: Fraction = Fraction(0)
-    largest: int = 0
-    summed: Fraction = Fraction(0)
-    learnt: int = 0
-
-
-@dataclass(frozen=True)
-class StageWork:
-    """`parts`: name -> part; `layers`: names of the layers, in order; `stream`: bytes here of what goes from layer to
-    layer; `dtype`: in which most of the products are.
-    """
-
-    parts: Mapping[str, Part]
-    layers: tuple[str, ...]
-    stream: int
-    dtype: str
-
-    @property
-    def first(self) -> Part:
-        """What comes before the layers."""
-        return self.parts[FIRST]
-
-    @property
-    def last(self) -> Part:
-        """What comes behind them."""
-        return self.parts[LAST]
 
 
 def stage_work(
@@ -146,23 +76,22 @@ def stage_work(
         for kind in "FBU":
             here = [op for op in graph.operators if where[op.name] == name and passes[op.name] == kind]
             running = [op for op in here if op.name not in free]
-            _price(part.passes[kind], device, [op for op in running if op.name not in inside], kernels.joined)
+            joined = None if kind == "U" or name == ONCE else kernels.joined
+            _price(part.passes[kind], device, [op for op in running if op.name not in inside], joined)
             if kind != "U" and name not in (ONCE, NEVER):
                 part.least += _least(device, running, kind, batch // micro_batch * flags.tp * flags.cp)
             if kind == "F":
                 part.work = sum(graph.work(op) for op in here if op.kind in _WORKING) * micro_batch // batch
-    _cast(parts, device, where, passes, inside)
+    _cast(parts, device, where, passes, (inside, frozen))
     _run_beside(parts, device, where, passes, known, kernels)
     _meet(parts, device, where, passes, (flags, known), free)
     _hold(parts, step, device, where, passes, _layer_of(named))
+    _tie(parts, step, device, where, passes, free)
     if kernels.sums and not frozen:
         for part in parts.values():
             part.summed = Fraction(summed_gradients(part.learnt)) / device.stream
     if flags.cp > 1:
-        for op in graph.operators:
-            if op.kind is NodeKind.ATTENTION and op.name not in free:
-                found = parts[where[op.name]].passes[passes[op.name]]
-                found.keys += sum(device.read_by(op, i) for i in (1, 2)) * (1 if passes[op.name] == "F" else 2)
+        _hand_on(parts, device, where, passes, free)
     if any(op.kind is NodeKind.GROUPED for op in graph.operators):
         if not of_zoo(graph):
             raise InputError(f"{flags.source}: rows that go to experts are priced for the models of the zoo alone")
@@ -177,7 +106,7 @@ def _parts_of(step: TrainingStep, layer: Callable[[str], str]) -> dict[str, str]
     graph, readers = step.graph, step.graph.readers()
     constant, weights = set[str](), {t.name for t in graph.tensors if t.role is Role.PARAMETER}
     of, first = dict[str, str](), True
-    forward = graph.operators
+    forward, writers = graph.operators, {t: graph.operators[i].name for t, i in graph.writer().items()}
     for op, (kind, origin) in zip(graph.operators, step.passes, strict=True):
         found = layer(op.name)
         read = {a.tensor for a in op.inputs}
@@ -194,6 +123,8 @@ def _parts_of(step: TrainingStep, layer: Callable[[str], str]) -> dict[str, str]
             of[op.name] = of[forward[origin].name]
             if of[op.name] in (ONCE, NEVER):
                 of[op.name] = found or FIRST
+            if of[op.name] == FIRST and op.kind in _WORKING and any(of.get(writers.get(t, "")) == LAST for t in read):
+                of[op.name] = LAST  # the output's product with a table that the embedding reads as well
         elif found:
             of[op.name], first = found, False
         elif kind == "U":
@@ -256,25 +187,13 @@ def _cast(
     device: Device,
     where: Mapping[str, str],
     passes: Mapping[str, str],
-    inside: frozenset[str],
+    left_out: tuple[frozenset[str], bool],
 ) -> None:
-    """Fill in the casts of operands that float8 products read: everything once but weights, cast once a step, and but
-    what the kernel before casts itself (`inside`).
-    """
-    written, done = device.graph.writer(), set[str]()
-    for op in device.graph.operators:
-        if op.name not in device.eight:
-            continue
+    """Fill in casts to float8; `left_out`: results that their kernel casts itself, and whether no weight is trained."""
+    once = {name for name, part in where.items() if part in (ONCE, NEVER)}
+    for op, seconds in casts(device, once, left_out[0], learns=not left_out[1]):
         found = parts[where[op.name]].passes[passes[op.name]]
-        for position, a in enumerate(op.inputs):
-            i = written.get(a.tensor)
-            source = None if i is None else device.graph.operators[i].name
-            if a.tensor in done or source is None or source in inside or where[source] in (ONCE, NEVER):
-                continue
-            if device.graph.tensor(a.tensor).dtype == "bfloat16":
-                done.add(a.tensor)
-                found.seconds += device.cast_seconds(device.read_by(op, position))
-                found.kernels += 1
+        found.seconds, found.kernels = found.seconds + seconds, found.kernels + reads(device.scaling)
 
 
 def _run_beside(
@@ -321,9 +240,14 @@ def _adds_to_stream(op: Operator, graph: Graph, known: Mapping[str, Mapping[str,
     return all(graph.tensor(a.tensor).shape == graph.tensor(op.output.tensor).shape for a in op.inputs)
 
 
-def _price(found: Pass, device: Device, operators: list[Operator], together: bool) -> None:
+def _price(found: Pass, device: Device, operators: list[Operator], joined: bool | None) -> None:
+    """Add the operators of a part; `joined`: products of the same rows are one, None: all are launched as one."""
     kernels = device.kernels(operators)
-    for kernel in joint_kernels(device, kernels) if together else kernels:
+    if joined is None:
+        found.seconds += seconds_together(kernels, device.machine.device.launch)
+        found.kernels += min(1, len(kernels))
+        return
+    for kernel in joint_kernels(device, kernels) if joined else kernels:
         found.seconds += kernel.seconds
         found.kernels += 1
         found.again += kernel.operators[0].startswith(PREFIX)
@@ -387,6 +311,16 @@ def _meet(
                 found.meetings.append(Meeting("all_gather", size, op.kind is NodeKind.GROUPED))
 
 
+def _hand_on(
+    parts: Mapping[str, Part], device: Device, where: Mapping[str, str], passes: Mapping[str, str], free: set[str]
+) -> None:
+    """Fill in the keys and values that context parallel devices hand on, and their gradients."""
+    for op in device.graph.operators:
+        if op.kind is NodeKind.ATTENTION and op.name not in free:
+            found = parts[where[op.name]].passes[passes[op.name]]
+            found.keys += sum(device.read_by(op, i) for i in (1, 2)) * (1 if passes[op.name] == "F" else 2)
+
+
 def _hold(
     parts: Mapping[str, Part],
     step: TrainingStep,
@@ -424,6 +358,24 @@ def _hold(
                 part.learnt += size // tensor.element_bytes
         else:
             part.moments += size
+
+
+def _tie(
+    parts: dict[str, Part],
+    step: TrainingStep,
+    device: Device,
+    where: Mapping[str, str],
+    passes: Mapping[str, str],
+    free: set[str],
+) -> None:
+    """Add the copy of what both ends read, if there is any."""
+    tied = read_at_both_ends(step, where, passes, ONCE, (FIRST, LAST))
+    updates = [op for op in updates_of(step, passes, tied) if op.name not in free]
+    if updates:
+        stored, used, gradients, learnt = sizes_of(step, device, where, ONCE, tied)
+        moments = moments_of(device, updates, tied)
+        parts[TIED] = Part(stored=stored, used=used, gradients=gradients, moments=moments, learnt=learnt)
+        _price(parts[TIED].passes["U"], device, updates, None)
 
 
 def _exchange(

@@ -8,7 +8,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 from shardproof.formal.plans.pipelines.composed import HOST, Composed, StepShape, compose_step
-from shardproof.formal.plans.pipelines.stage_work import StageWork, stage_work
+from shardproof.formal.plans.pipelines.parts import StageWork
+from shardproof.formal.plans.pipelines.stage_work import stage_work
 from shardproof.models.cost.kernels import Kernels
 from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.machine.machine import Machine, load_machine

@@ -27,7 +27,9 @@ class Unread(ValueError):
 
 @dataclass(frozen=True)
 class Model:
-    """Sizes of a decoder; `feed`: gated, squared (ReLU), gelu; `experts` of which every token takes `chosen`."""
+    """Sizes of a decoder; `feed`: gated, squared (ReLU), gelu (GPT and MPT, whose output reads the embedding's table);
+    `experts` of which every token takes `chosen`.
+    """
 
     hidden: int
     ffn: int
@@ -44,9 +46,7 @@ class Model:
         """One layer and both ends, with the vocabulary padded as Megatron pads it."""
         vocabulary = -(-self.vocabulary // (128 * tp)) * 128 * tp if self.vocabulary % tp else self.vocabulary
         if self.feed == "gelu":
-            return gpt(
-                batch=batch, depth=1, sequence=seq, width=self.hidden, heads=self.heads, vocabulary=vocabulary, tables=2
-            )
+            return gpt(batch=batch, depth=1, sequence=seq, width=self.hidden, heads=self.heads, vocabulary=vocabulary)
         head = self.head or self.hidden // self.heads
         w = Sizes(self.hidden, self.kv_heads, self.heads // self.kv_heads, head, self.ffn, 500_000.0)
         half = Experts(self.experts, self.chosen, 0) if self.experts else squared if self.feed == "squared" else swiglu

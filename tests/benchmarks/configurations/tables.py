@@ -8,6 +8,7 @@ from pathlib import Path
 
 from measured.rows import read, whole
 
+from shardproof.models.cost.float8 import Scaling
 from shardproof.models.cost.kernels import Experts, Kernels
 from shardproof.models.layout.targets.degrees import Flags
 
@@ -201,7 +202,9 @@ def torchtitan(r: Row) -> Published:
         chunks=2 if "interleaved" in r["schedule"] else 1,
         ends=ends,
         again=again,
-        kernels=Kernels(chains=r["compile"] == "1", eight=r["precision"].startswith("float8"), attention="flash"),
+        kernels=Kernels(
+            chains=r["compile"] == "1", eight=r["precision"].startswith("float8"), attention="flash", scaling="current"
+        ),
         hidden=frozenset({"gradients", "weights", *(["tensor"] if r["async_tp"] == "1" else [])}),
         memory_bytes=float(r["memory_gib"] or 0) * 2**30,
     )
@@ -255,9 +258,18 @@ def bridge(r: Row) -> Published:
         micro_batches(batch, copies, each),
         chunks=chunks,
         ends=pp > 1 and model.layers % (pp * chunks) != 0,
-        kernels=Kernels(eight="BF16" not in r["precision"].upper(), experts=experts_of(r)),
+        kernels=Kernels(eight="BF16" not in r["precision"].upper(), experts=experts_of(r), scaling=scaling_of(r)),
         hidden=ALL,
     )
+
+
+def scaling_of(r: Row) -> Scaling:
+    """MXFP8 where the table says so, else what its recipes call CS, current scaling.  25.09 names neither: a Blackwell's figure
+    in parentheses is MXFP8, as 25.11 says of the same layouts.
+    """
+    named = r["precision"].upper()
+    blocks = "MX" in named if named else whole(r, "variant", 0) == 1
+    return "blocks" if blocks else "current"
 
 
 def experts_of(r: Row) -> Experts:
