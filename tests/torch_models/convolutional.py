@@ -53,18 +53,19 @@ class Basic(nn.Module):  # type: ignore[misc]
         return F.relu(self.second(self.first(x)) + self.shortcut(x))
 
 
-def resnet18(batch: int = 8, size: int = 64, width: float = 1.0) -> Made:
-    """ResNet-18."""
+def resnet18(batch: int = 8, size: int = 32, width: float = 1.0, depth: int = 1) -> Made:
+    """ResNet-18, with up to `depth` of the two blocks of each of its four stages."""
     channels, stages = int(64 * width), list[nn.Module]()
     stages += [unit(3, channels, 7, 2), nn.MaxPool2d(3, 2, 1)]
     for stage in range(4):
         outputs = int(64 * width) << stage
-        stages += [Basic(channels, outputs, 1 + (stage > 0)), Basic(outputs, outputs, 1)]
-        channels = outputs
+        for i in range(min(2, depth)):
+            stages.append(Basic(channels, outputs, 1 + (stage > 0 and i == 0)))
+            channels = outputs
     return Head(nn.Sequential(*stages), channels, 1000).eval(), _image(batch, size)
 
 
-def vgg11(batch: int = 8, size: int = 64, width: float = 1.0) -> Made:
+def vgg11(batch: int = 8, size: int = 32, width: float = 1.0) -> Made:
     """VGG-11 with biases instead of normalisation."""
     channels, stages = 3, list[nn.Module]()
     for row in ((64,), (128,), (256, 256), (512, 512), (512, 512)):
@@ -119,7 +120,7 @@ def _inverted(
     return stages, channels
 
 
-def mobilenet_v2(batch: int = 8, size: int = 64, depth: int = 1) -> Made:
+def mobilenet_v2(batch: int = 8, size: int = 32, depth: int = 1) -> Made:
     """MobileNetV2."""
     rows = ((1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 32, 3, 2, 3), (6, 64, 4, 2, 3), (6, 96, 3, 1, 3))
     stages, channels = _inverted(32, (*rows, (6, 160, 3, 2, 3), (6, 320, 1, 1, 3)), nn.ReLU6, 0, depth)
@@ -127,7 +128,7 @@ def mobilenet_v2(batch: int = 8, size: int = 64, depth: int = 1) -> Made:
     return Head(nn.Sequential(*stages), 1280, 1000).eval(), _image(batch, size)
 
 
-def efficientnet_b0(batch: int = 8, size: int = 64, depth: int = 1) -> Made:
+def efficientnet_b0(batch: int = 8, size: int = 32, depth: int = 1) -> Made:
     """EfficientNet-B0."""
     rows = ((1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3), (6, 112, 3, 1, 5))
     stages, channels = _inverted(32, (*rows, (6, 192, 4, 2, 5), (6, 320, 1, 1, 3)), nn.SiLU, 4, depth)
@@ -149,7 +150,7 @@ class Towers(nn.Module):  # type: ignore[misc]
         return torch.cat([self.one(x), self.three(x), self.five(x), self.pooled(x)], 1)
 
 
-def googlenet(batch: int = 8, size: int = 64) -> Made:
+def googlenet(batch: int = 8, size: int = 32) -> Made:
     """GoogLeNet, without its auxiliary heads, the first two of its nine blocks."""
     rows = ((64, (96, 128), (16, 32), 32), (128, (128, 192), (32, 96), 64))
     stages = [unit(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1), unit(64, 64, 1), unit(64, 192, 3)]
@@ -173,7 +174,7 @@ class Fire(nn.Module):  # type: ignore[misc]
         return torch.cat([F.relu(self.one(x)), F.relu(self.three(x))], 1)
 
 
-def squeezenet(batch: int = 8, size: int = 64) -> Made:
+def squeezenet(batch: int = 8, size: int = 32) -> Made:
     """SqueezeNet 1.1."""
     pool = nn.MaxPool2d(3, 2)
     stages = [nn.Conv2d(3, 64, 3, 2), nn.ReLU(), pool, Fire(64, 16, 64), Fire(128, 16, 64), pool]
@@ -196,7 +197,7 @@ class Dense(nn.Module):  # type: ignore[misc]
         return torch.cat([x, self.three(F.relu(self.second(y)))], 1)
 
 
-def densenet(batch: int = 8, size: int = 64, depth: int = 1, growth: int = 32) -> Made:
+def densenet(batch: int = 8, size: int = 32, depth: int = 1, growth: int = 32) -> Made:
     """DenseNet-121, up to `depth` layers in each of its four blocks."""
     stages, channels = [unit(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)], 64
     for count in (6, 12, 24, 16):
@@ -226,7 +227,7 @@ class Shuffle(nn.Module):  # type: ignore[misc]
         return x.view(batch, 2, channels // 2, rows, columns).transpose(1, 2).reshape(x.shape)
 
 
-def shufflenet(batch: int = 8, size: int = 64) -> Made:
+def shufflenet(batch: int = 8, size: int = 32) -> Made:
     """ShuffleNet v2: a stem, and a block of stride 1 behind each of two convolutions that halve the image."""
     stages, channels = [unit(3, 24, 3, 2), nn.MaxPool2d(3, 2, 1)], 24
     for outputs, count in ((116, 1), (232, 1)):
@@ -258,7 +259,7 @@ class Unet(nn.Module):  # type: ignore[misc]
         return self.out(x)
 
 
-def unet(batch: int = 8, size: int = 64) -> Made:
+def unet(batch: int = 8, size: int = 32) -> Made:
     """U-Net with three levels."""
     return Unet((32, 64, 128), 4).eval(), _image(batch, size)
 

@@ -1,5 +1,5 @@
-"""Twenty models that people have, of few layers and the widths of small members: nine convolution nets of plain PyTorch
-and eleven of Hugging Face; what joint plans are measured on.
+"""Twenty models that people have, of few layers and the widths of small members: eleven of Hugging Face
+and nine convolution nets of plain PyTorch; what joint plans are measured on.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from types import MappingProxyType
 from typing import Final
 
 import torch
+from torch import Tensor, nn
+
 from tests.torch_models.convolutional import NETS
 from tests.torch_models.families import First
-from torch import Tensor, nn
 
 Inputs = dict[str, Tensor] | tuple[Tensor, ...]
 Made = tuple[nn.Module, Inputs]
 
-BATCH, LENGTH, WORDS, WIDTH = 8, 32, 512, 256
+BATCH, LENGTH, WORDS, WIDTH = 8, 32, 512, 128
 SIZES: Final = {
     "vocab_size": WORDS,
     "hidden_size": WIDTH,
@@ -111,7 +112,7 @@ def convnext() -> Made:
 TWENTY: Final[Mapping[str, Callable[[], Made]]] = MappingProxyType(
     {
         make.__name__: make
-        for make in (*NETS, bert, deberta, gpt2, llama, gemma2, mixtral, t5, mamba, vit, swin, convnext)
+        for make in (bert, deberta, gpt2, llama, gemma2, mixtral, t5, mamba, vit, swin, convnext, *NETS)
     }
 )
 """Name -> what makes the module and its inputs."""
