@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -156,13 +155,17 @@ def page(found: Mapping[str, Row], code: str) -> str:
     used = Counter(rule for r in fine for rule in r["rules"])
     out += [
         "",
-        f"{len(fine)} models, all joint plans proved by the checker, run and equal, none dearer than as it is; "
-        f"{sum(gain(r) > 0 for r in fine)} of them gain.",
+        (
+            f"{len(fine)} models, all joint plans proved by the checker, run and equal, none dearer than as it is; "
+            f"{sum(gain(r) > 0 for r in fine)} of them gain."
+        ),
         "Rules, and in how many models they stand behind an operator of the chosen program: "
         + ", ".join(f"{rule} {n}" for rule, n in sorted(used.items(), key=lambda x: (-x[1], x[0])))
         + ".",
-        f"Wrong: {'; '.join(wrong) or 'nothing'}. Not run: {', '.join(missing) or 'nothing'}. "
-        f"Run by other code than that of this page: {sum(r['code'] != code for r in found.values())} of {len(found)} rows.",
+        (
+            f"Wrong: {'; '.join(wrong) or 'nothing'}. Not run: {', '.join(missing) or 'nothing'}. "
+            f"Run by other code than that of this page: {sum(r['code'] != code for r in found.values())} of {len(found)} rows."
+        ),
     ]
     return "\n".join([*out, ""])
 
@@ -207,8 +210,7 @@ def attempt(case: Case, work: float) -> Row:
     """The row, or what went wrong: the page says it, and the other rows are run."""
     try:
         return measured(case, work)
-    except Exception as error:
-        traceback.print_exc()
+    except ValueError as error:
         return {"error": repr(error)[:300]}
 
 
