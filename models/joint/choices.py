@@ -255,10 +255,10 @@ def relations(
     targets = [_open(y, home if link.reader is None else link.reader, link.reader is None) for y in b]
     both = [t for t in dict.fromkeys(t for s in sources for t in s) if any(t in s for s in targets)]
 
-    def said(blocks: list[dict[str, frozenset[str | None]]]) -> list[list[tuple[str, frozenset[str | None]]]]:
+    def common(blocks: list[dict[str, frozenset[str | None]]]) -> list[list[tuple[str, frozenset[str | None]]]]:
         return [[(t, s[t]) for t in both if t in s] for s in blocks]
 
-    rows, columns = said(sources), [dict(s) for s in said(targets)]
+    rows, columns = common(sources), [dict(s) for s in common(targets)]
     return [
         [
             Relation.FORBIDDEN
