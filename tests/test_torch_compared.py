@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
+import numpy as np
 from torch import nn
 from torch.nn import functional as F
 
 import shardproof
 from shardproof.__main__ import run
 from shardproof.backends.execution.differential import compare, difference, sample
+from shardproof.backends.execution.reference import run_graph
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.building.original import Comparison, Differs, Original
 from shardproof.models.sources.load import load_model
@@ -52,6 +54,28 @@ INPUTS = torch.zeros(5, 6), torch.zeros(5, dtype=torch.int64), torch.zeros(5, dt
 def test_forward_and_gradients_are_compared() -> None:
     _, found = of(Layer(nn.Dropout(0.5)).eval(), *INPUTS)
     assert (found.samples, found.undefined, found.gradients) == (4, 2, 3)  # PyTorch refuses indices outside
+
+
+def test_what_lies_outside_may_be_multiplied_or_not() -> None:
+    """An infinite weight times the zeros of a padding is NaN; PyTorch's kernels leave it out on some processors."""
+    of(nn.Conv2d(4, 4, 3, padding=1, bias=False), torch.zeros(2, 4, 6, 6))
+    graph, found = of(nn.Conv2d(4, 4, 3, padding=1, groups=4, bias=False), torch.zeros(2, 4, 6, 6))
+    assert found.left_out == "" and found.samples > 4
+    values = sample(graph, "special")
+    with np.errstate(all="ignore"):
+        ours = run_graph(graph, values)
+    (name,) = graph.outputs
+    assert np.isnan(ours[name]).any() and not np.isnan(ours[name]).all()
+    kept = {name: np.where(np.isnan(ours[name]), 1.0, ours[name])}
+    assert difference(graph, values, kept, "special") is None
+    wrong = {name: np.where(np.isnan(ours[name]), 1.0, ours[name] + 1)}
+    assert difference(graph, values, wrong, "special") is not None
+    free, _ = of(nn.Conv2d(4, 4, 3, groups=4, bias=False), torch.zeros(2, 4, 6, 6))
+    values = sample(free, "special")
+    with np.errstate(all="ignore"):
+        ours = run_graph(free, values)
+    (name,) = free.outputs
+    assert difference(free, values, {name: np.where(np.isnan(ours[name]), 1.0, ours[name])}, "special") is not None
 
 
 def test_tensors_that_are_neither_parameters_nor_buffers_are_replaced_too() -> None:

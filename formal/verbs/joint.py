@@ -145,7 +145,7 @@ def _program_lines(graph: Graph, request: PlanRequest, found: Joint, notes: list
 def _plain_lines(found: Joint, plain: Fraction, cost: Fraction, checked: bool) -> list[str]:
     """What the graph as it is costs beside the joint plan."""
     proved = "proved optimal" if checked and found.plain.status.value == "optimal" else "best found"
-    less = "" if plain <= cost or not plain else f": {float((plain - cost) / plain):.3%} more than jointly"
+    less = "" if plain <= cost or not cost else f": {float((plain - cost) / cost):.3%} more than jointly"
     out = [f"the graph as it is: {seconds_text(found.plain.cost or 0, found.plain_scale)}, {proved}{less}"]
     if plain < cost:
         out.append("note: that is less than jointly, whose rows count for all programs that a choice leaves open")

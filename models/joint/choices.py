@@ -187,22 +187,30 @@ class Skeleton:
 
     def _possible(self, tag: Mapping[str, tuple[str | None, ...]]) -> bool:
         """Whether some modes of these classes fit together, as far as they say."""
-        named = {t: [self._node(t, m) for m in modes] for t, modes in tag.items()}
-        for t, modes in named.items():
-            readers = [r for r in self.egraph.readers[t] if r in named]
-            if all(m is None for m in modes) and any(all(self.egraph.count(t, m) for m in named[r]) for r in readers):
-                return False
-            if (
-                all(m is not None for m in modes)
+        for t, modes in tag.items():
+            absent = modes.count(None)
+            every = self.egraph.readers[t]
+            readers = [r for r in every if r in tag]
+            if absent == len(modes):
+                if any(all(map(self._times[t, r].__getitem__, tag[r])) for r in readers):
+                    return False
+            elif (
+                not absent
                 and t in self.egraph.optional
-                and len(readers) == len(self.egraph.readers[t])
-                and not any(self.egraph.count(t, m) for r in readers for m in named[r])
+                and len(readers) == len(every)
+                and not any(any(map(self._times[t, r].__getitem__, tag[r])) for r in readers)
             ):
                 return False
         return True
 
-    def _node(self, tensor: str, mode: str | None) -> Operator | None:
-        return None if mode is None else next(n for n in self.egraph.nodes[tensor] if n.name == mode)
+    @cached_property
+    def _times(self) -> Mapping[tuple[str, str], Mapping[str | None, int]]:
+        """Of a class and one that reads it, how often the modes of that one do."""
+        return {
+            (t, r): {_name(m): k for m, k in zip(self.modes(r), self.reads(r, t), strict=True)}
+            for t, readers in self.egraph.readers.items()
+            for r in readers
+        }
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
@@ -237,14 +245,37 @@ class Relation(Enum):
     MOVES = "moves"  # the resharding
 
 
-def relation(link: Link, a: Block, b: Block, reads: int, home: str) -> Relation:
-    """What a link costs between a block of its source and one of its target; `reads`: how often the target block reads
-    the class; `home`: the class in whose rest vertex it lies.
+def relations(
+    link: Link, a: Sequence[Block], b: Sequence[Block], reads: Sequence[int], home: str
+) -> list[list[Relation]]:
+    """What a link costs between the blocks of its source, one row each, and those of its target; `reads`: how often
+    these read the class; `home`: the class in whose rest vertex it lies.
     """
-    source = a.open_modes(home if link.from_rest else link.tensor, link.from_rest)
-    target = b.open_modes(home if link.reader is None else link.reader, link.reader is None)
-    if any(t in source and not set(source[t]) & set(modes) for t, modes in target.items()):
-        return Relation.FORBIDDEN
+    sources = [_open(x, home if link.from_rest else link.tensor, link.from_rest) for x in a]
+    targets = [_open(y, home if link.reader is None else link.reader, link.reader is None) for y in b]
+    both = [t for t in dict.fromkeys(t for s in sources for t in s) if any(t in s for s in targets)]
+
+    def common(blocks: list[dict[str, frozenset[str | None]]]) -> list[list[tuple[str, frozenset[str | None]]]]:
+        return [[(t, s[t]) for t in both if t in s] for s in blocks]
+
+    rows, columns = common(sources), [dict(s) for s in common(targets)]
+    return [
+        [
+            Relation.FORBIDDEN
+            if any(t in column and modes.isdisjoint(column[t]) for t, modes in row)
+            else _relation(link, x, y, k)
+            for y, k, column in zip(b, reads, columns, strict=True)
+        ]
+        for x, row in zip(a, rows, strict=True)
+    ]
+
+
+def _open(block: Block, tensor: str, rests: bool) -> dict[str, frozenset[str | None]]:
+    return {t: frozenset(modes) for t, modes in block.open_modes(tensor, rests).items()}
+
+
+def _relation(link: Link, a: Block, b: Block, reads: int) -> Relation:
+    """The same between two blocks whose modes fit together."""
     if link.reader is None:
         if a.kind is Kind.ABSENT or b.kind is Kind.ABSENT:
             return Relation.FREE if a.kind is b.kind else Relation.FORBIDDEN

@@ -30,7 +30,7 @@ from ..problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem,
 from ..problem.unit import coarser
 from ..program.graph import Graph, Role
 from ..program.operators import Operator
-from .choices import Block, Kind, Link, Relation, Skeleton, relation
+from .choices import Block, Kind, Link, Relation, Skeleton, relations
 from .egraph import EGraph, Modes, claim_flags
 from .memory import FLAG, Rows
 from .rules import LIBRARY
@@ -337,9 +337,7 @@ class _Builder:
         reads = [self.egraph.count(link.tensor, y.node) if link.reader is not None else 0 for y in b.blocks]
         size = self.egraph.union.tensor(link.tensor).element_bytes
         home = self.skeleton.homes.get(link.tensor, link.tensor)
-        kinds = [
-            [relation(link, x, y, k, home) for y, k in zip(b.blocks, reads, strict=True)] for x in a.blocks
-        ]  # one row per block
+        kinds = relations(link, a.blocks, b.blocks, reads, home)
         # blocks of a source that relate to everything alike and hold the same layouts are one group of rows
         rows = _groups(
             [(_key(s), x.kind is Kind.RUNS, tuple(k)) for x, s, k in zip(a.blocks, sources, kinds, strict=True)]

@@ -32,7 +32,11 @@ def glean(g: Growing, first: Collection[str], rounds: int, most: int) -> tuple[E
     anyway, the user's and those that were there before the libraries' rules.
     """
     egraph, derivation = g.egraph(), g.derivation(rounds)
-    kept = _kept(g, derivation, set(first), most)
+    return part_of(egraph, derivation, _kept(g, derivation, set(first), most))
+
+
+def part_of(egraph: EGraph, derivation: Derivation, kept: Collection[str]) -> tuple[EGraph, Derivation]:
+    """Of an e-graph and its proof the operators `kept`."""
     operators = tuple(op for op in egraph.operators if op.name in kept)
     written = {op.output.tensor for op in operators}
     steps = tuple(s for s in derivation.steps if s.node in kept)
@@ -46,7 +50,7 @@ def _kept(g: Growing, derivation: Derivation, kept: set[str], most: int) -> set[
     operators = {op.name: op for op in g.order}
     most += len(g.base.operators)
     steps = {s.node: s for s in derivation.steps}
-    defines = {operators[s.node].output.tensor: s for s in derivation.steps if _defines(s)}
+    defined = {operators[s.node].output.tensor: s for s in derivation.steps if defines(s)}
     paying, cheapest = _paying(g, steps, kept)
 
     def needs(step: Step) -> Iterator[str]:
@@ -55,8 +59,8 @@ def _kept(g: Growing, derivation: Derivation, kept: set[str], most: int) -> set[
         """
         yield from step.place
         for a in operators[step.node].inputs:
-            if a.tensor in defines:
-                yield from (defines[a.tensor].node, cheapest[a.tensor])
+            if a.tensor in defined:
+                yield from (defined[a.tensor].node, cheapest[a.tensor])
 
     def closure(name: str) -> set[str]:
         found, todo = set[str](), [name]
@@ -72,7 +76,7 @@ def _kept(g: Growing, derivation: Derivation, kept: set[str], most: int) -> set[
         if len(kept) + len(more) <= most:
             kept.update(more)
     for step in derivation.steps:  # what built-in rules give of what libraries gave
-        if step.node in kept or step.book or _defines(step) or g.by_libraries.isdisjoint(step.place):
+        if step.node in kept or step.book or defines(step) or g.by_libraries.isdisjoint(step.place):
             continue
         more = closure(step.node)
         if g.by_libraries.isdisjoint(more) and len(kept) + len(more) <= most:
@@ -80,7 +84,8 @@ def _kept(g: Growing, derivation: Derivation, kept: set[str], most: int) -> set[
     return kept
 
 
-def _defines(step: Step) -> bool:
+def defines(step: Step) -> bool:
+    """Whether a step gives a new tensor."""
     return step.rule == DEFINE and not step.book
 
 

@@ -7,7 +7,7 @@ same order      the axes of the user's operators stand as they do without the ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from ....models.cost.limits import TooLarge
@@ -16,8 +16,9 @@ from ....models.joint.egraph import EGraph
 from ....models.joint.rules import MOST_NODES, ROUNDS
 from ....models.program.graph import Graph
 from ....models.sources.training import TrainingStep
-from ....proofs.joint.derivation import Derivation
+from ....proofs.joint.derivation import Derivation, Step
 from ...selection.model.clock import Clock
+from .gleaning import defines, part_of
 from .levels import SMALL
 from .rules.recompute import with_recomputation
 from .rules.worth import Pays
@@ -54,7 +55,7 @@ def safe(
     again: tuple[TrainingStep, bool] | None = None,
 ) -> tuple[EGraph, Derivation]:
     """The e-graph in which the user's plans cost what they cost, and that is not too large.  Rules that change that are
-    left out: where it is too large, all but some (`NARROWER`); else one, if that is enough, else the last ones.
+    left out: where it is too large, all but some (`NARROWER`); then what changes the order of axes (`_in_order`).
     `seconds`: for all that at most, None for a share of the clock's; `again`: the step that the graph is, whose tensors
     may be computed again, unless that makes it too large, and whether they may lie on hosts.
     """
@@ -80,18 +81,44 @@ def _by_rules(
     def grown(some: Mapping[str, Rule]) -> tuple[EGraph, Derivation]:
         return saturate(graph, some, rounds, most, over(), pays)
 
-    left = dict(rules)
-    egraph, derivation = grown(left)
+    egraph, derivation = grown(rules)
     for few in NARROWER:
         if not _too_large(egraph):
             break
-        left = {n: rule for n, rule in rules.items() if n in few}
-        egraph, derivation = grown(left)
-    while not same_order(egraph) and left:
-        for name in reversed(left):
-            egraph, derivation = grown({n: rule for n, rule in left.items() if n != name})
-            if same_order(egraph) and not _too_large(egraph):
-                return egraph, derivation
-        left.popitem()
-        egraph, derivation = grown(left)
+        egraph, derivation = grown({n: rule for n, rule in rules.items() if n in few})
+    return _in_order(egraph, derivation)
+
+
+def _in_order(egraph: EGraph, derivation: Derivation) -> tuple[EGraph, Derivation]:
+    """The e-graph without the rules whose steps change the order of the user's axes, found by halving the steps."""
+    while not same_order(egraph):
+        steps = derivation.steps
+        low, high = 0, len(steps)  # so many first steps keep the order, and so many do not
+        while high - low > 1:
+            middle = (low + high) // 2
+            kept = same_order(_by_steps(egraph, derivation, steps[:middle])[0])
+            low, high = (middle, high) if kept else (low, middle)
+        wrong = next((s for s in steps[high - 1 :] if not defines(s)), steps[high - 1])
+        left = [s for s in steps if (s.rule, s.book) != (wrong.rule, wrong.book)]
+        egraph, derivation = _by_steps(egraph, derivation, left)
     return egraph, derivation
+
+
+def _by_steps(egraph: EGraph, derivation: Derivation, steps: Sequence[Step]) -> tuple[EGraph, Derivation]:
+    """What some steps give: those whose places and operands are there, without new tensors that nobody reads."""
+    operators, base = {op.name: op for op in egraph.operators}, {t.name for t in egraph.base.tensors}
+    there, written, proved = {op.name for op in egraph.base.operators}, set(base), list[Step]()
+    for step in steps:
+        op = operators[step.node]
+        if there.issuperset(step.place) and written.issuperset(a.tensor for a in op.inputs):
+            there.add(op.name)
+            written.add(op.output.tensor)
+            proved.append(step)
+    kept, named, read = {op.name for op in egraph.base.operators}, set[str](), set(base)
+    for step in reversed(proved):
+        op = operators[step.node]
+        if op.name in named or op.output.tensor in read:
+            kept.add(op.name)
+            named.update(step.place)
+            read.update(a.tensor for a in op.inputs)
+    return part_of(egraph, derivation, kept)

@@ -33,7 +33,7 @@ def fuse_epilogue(g: Growing, op: Operator) -> Iterator[Addition]:
             continue
         for product in g.nodes(read.tensor):
             made = _fused(op, j, product)
-            if made is not None:
+            if made is not None and g.pays_beside(read.tensor, op, made):
                 yield Addition("fuse-epilogue", made, (op, product))
 
 

@@ -117,6 +117,17 @@ class Growing:
         found = {x.output.tensor for x in self._readers.get(tensor, ()) if x.name in self._own}
         return found == {reader} and tensor not in self._wanted
 
+    def pays_beside(self, tensor: str, op: Operator, made: Operator) -> bool:
+        """Whether `made`, which does what `op` does and what computes its operand `tensor`, may pay: another of the
+        user's operators reads that class and is no map, which becomes part of no other, or it is wanted; so it is
+        computed in every program, and `made` must take less than `op` alone.
+        """
+        others = (x for x in self._readers.get(tensor, ()) if x.name in self._own)
+        kept = tensor in self._wanted or any(
+            x.kind is not NodeKind.MAP and x.output.tensor != op.output.tensor for x in others
+        )
+        return not kept or self.pays is None or self.pays((op,), (made,), (), self.tensors)
+
     def _read(self, op: Operator) -> None:
         for t in dict.fromkeys(a.tensor for a in op.inputs):
             self._readers.setdefault(t, []).append(op)

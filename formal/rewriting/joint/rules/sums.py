@@ -26,8 +26,9 @@ def add_many(g: Growing, op: Operator) -> Iterator[Addition]:
                 continue
             seen = seen_through(op, j, inner, set())
             if seen is not None and one_type(g, op.output.tensor, *(b.tensor for b in (*op.inputs, *inner.inputs))):
-                inputs = (*op.inputs[:j], *seen.inputs, *op.inputs[j + 1 :])
-                yield Addition("add-many", replace(op, function="sum_inputs", inputs=inputs), (op, inner))
+                made = replace(op, function="sum_inputs", inputs=(*op.inputs[:j], *seen.inputs, *op.inputs[j + 1 :]))
+                if g.pays_beside(a.tensor, op, made):
+                    yield Addition("add-many", made, (op, inner))
 
 
 def add_products(g: Growing, op: Operator) -> Iterator[Addition]:
