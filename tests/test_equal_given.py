@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -17,6 +18,10 @@ import torch.nn.functional as F
 
 import shardproof
 from shardproof.__main__ import run as command
+from shardproof.formal.equality.givens import ProgramWithSources, constant_of
+from shardproof.formal.equality.numbers import run_alone
+from shardproof.formal.equality.tables import with_tables
+from shardproof.models.equality.program import Described, RankProgram, Source
 from shardproof.models.text import InputError
 
 pytestmark = pytest.mark.torch
@@ -226,9 +231,33 @@ def test_a_tensor_of_no_part_is_refused_where_outputs_differ() -> None:
         shardproof.equal(computed_table, either(held_table, said=0.31), ranks=2)
 
 
+@pytest.mark.parametrize(
+    ("table", "steps"),
+    [
+        ([0, 1, 6, 7], 3),
+        ([[0, 1], [1, 2]], 5),
+        ([[True, False, False], [True, True, False]], 9),
+        ([[[3, 1, -1]] * 2] * 4, 5),
+        ([5, 3, 8, 8, 8, 2], 4),
+        ([1 << 60, 0], 0),
+        ([0.5, 1.5], 0),
+        (list(np.random.default_rng(0).permutation(900)), 0),
+    ],
+)
+def test_tables_of_whole_numbers_are_steps(table: list[Any], steps: int) -> None:
+    array = np.asarray(table)
+    source = Source(0, "t", "parameter")
+    program = RankProgram((source,), (), (("output", 0),), (Described(array.shape, str(array.dtype)),))
+    given: dict[int, Any] = {0: constant_of(array)}
+    made = with_tables(ProgramWithSources(program, {0: array}), given)
+    assert bool(steps) is (not given) is (not made.program.sources)
+    assert not steps or len(made.program.steps) <= steps
+    assert np.array_equal(run_alone(made.program, {0: array} if given else {}, {})[0], array)
+
+
 UNKNOWN: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "prims.prod": (lambda x: torch.cumprod(x, 0), (X,)),
-    "aten.bincount": (torch.bincount, (IDS,)),
+    "aten.lgamma": (torch.lgamma, (X,)),
     "aten._cdist_forward": (lambda x: torch.cdist(x.view(1, 4, 8), W.view(1, 4, -1)[..., :8]), (X,)),
 }
 

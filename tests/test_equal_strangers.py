@@ -41,8 +41,15 @@ FEW = (
     ("families_more", "single_clip", "right_clip", 2, False, {}),
     ("families_more", "single_z1", "right_z1", 2, False, {}),
     ("families_more", "single_z3", "right_z3", 2, False, {}),
+    ("families_late", "single_skip", "right_skip", 2, False, {}),
+    ("families_late", "single_smooth", "right_smooth", 2, False, {}),
+    ("families_late", "single_balance", "right_balance", 2, False, {}),
 )
 MORE = (
+    ("families_late", "single_skip", "right_skip", 4, False, {}),
+    ("families_late", "single_window", "right_window", 4, False, {}),
+    ("families_late", "single_smooth", "right_smooth", 4, False, {}),
+    ("families_late", "single_dpo", "right_dpo", 2, False, {}),
     ("gpt", "single", "right", 3, True, {"heads": 9}),
     ("gpt", "single", "right", 8, True, {"layers": 4}),
     ("llama", "single_step", "right", 4, False, {}),
@@ -87,8 +94,15 @@ WRONG = (
     ("families", "single_moeg", "wrong_moeg", 2, False, "output.wg"),
     ("families_more", "single_clip", "wrong_clip", 2, False, "output.a"),
     ("families_more", "single_z3", "wrong_z3", 2, False, "output."),
+    ("families_late", "single_smooth", "wrong_smooth", 2, False, "output.loss"),
+    ("families_late", "single_balance", "wrong_seed", 2, False, "output.loss"),
 )
 MORE_WRONG = (
+    ("families_late", "single_skip", "wrong_skip", 2, False, "output"),
+    ("families_late", "single_window", "wrong_window", 4, False, "output"),
+    ("families_late", "single_smooth", "wrong_mean", 2, False, "output.loss"),
+    ("families_late", "single_balance", "wrong_balance", 2, False, "output.loss"),
+    ("families_late", "single_dpo", "wrong_dpo", 2, False, "output.0"),
     *(
         ("gpt", "single", f"w_{bug}", 2, True, "output")
         for bug in ("bias", "emb_mask", "max_local", "sum_local", "scale")

@@ -334,6 +334,86 @@ def test_a_sum_that_is_written_out_is_the_sum() -> None:
     assert not seen(b, b.do("add", total, squares[0]), b.do("sum", b.do("mul", w, w), dims=(0,), keep=False))
 
 
+def test_beside_an_infinity_every_number_is_nothing() -> None:
+    """exp(x - t L) = (1 - t) exp(x) of a truth value t, and x - t L = -L where t is 1; of nothing else."""
+    b = Bench()
+    x, z = (b.source(n, RNG.normal(size=(4, 4))) for n in "xz")
+    above = b.do("triu", b.do("full", shape=(4, 4), value=1.0), diagonal=1)
+    low, kept = b.do("full", shape=(4, 4), value=-math.inf), b.do("sub", above, number=1.0, reverse=True)
+    masked = b.do("where", above, low, x)
+    assert seen(b, b.do("exp", masked), b.do("mul", kept, b.do("exp", x)))
+    assert not seen(b, b.do("exp", masked), b.do("exp", x))
+    assert not seen(b, b.do("exp", masked), b.do("mul", above, b.do("exp", x)))
+    assert seen(b, b.do("eq", masked, number=-math.inf), above) and seen(b, b.do("ne", masked, number=-math.inf), kept)
+    assert not seen(b, b.do("eq", masked, number=math.inf), above)
+    assert seen(b, b.do("eq", b.do("abs", x), number=math.inf), b.do("full", shape=(4, 4), value=0.0))
+    high = b.do("where", above, b.do("neg", low), x)  # exp of an infinity is none
+    assert not seen(b, b.do("exp", high), b.do("mul", kept, b.do("exp", x)))
+    times = b.do("add", x, b.do("mul", z, low))  # of a sign that nobody knows
+    assert not seen(b, b.do("exp", times), b.do("full", shape=(4, 4), value=0.0))
+    assert not seen(b, b.do("exp", b.do("tanh", masked)), b.do("mul", kept, b.do("exp", b.do("tanh", x))))
+
+
+def test_sums_that_a_mask_cuts() -> None:
+    """Rows 4 and 5 look at columns up to their own: at 0 to 3 whole, at 4 and 5 by the mask."""
+    b = Bench()
+    x = b.source("x", RNG.normal(size=(8, 8)))
+    below = b.do("tril", x, diagonal=0)
+    rows = b.do("slice", b.do("sum", below, dims=(1,), keep=False), dim=0, start=4, stop=6, step=1)
+    wide = b.do("slice", x, dim=0, start=4, stop=6, step=1)
+    first = b.do("sum", b.do("slice", wide, dim=1, start=0, stop=4, step=1), dims=(1,), keep=False)
+    own = b.do("tril", b.do("slice", wide, dim=1, start=4, stop=6, step=1), diagonal=0)
+    total = b.do("add", first, b.do("sum", own, dims=(1,), keep=False))
+    assert seen(b, rows, total) and np.allclose(b.numbers(rows), b.numbers(total))
+    assert seen(b, *[b.do("reciprocal", t) for t in (rows, total)])
+    strict = b.do("tril", b.do("slice", wide, dim=1, start=4, stop=6, step=1), diagonal=-1)
+    assert not seen(b, rows, b.do("add", first, b.do("sum", strict, dims=(1,), keep=False)))
+    ends = [b.do("sum", b.do("slice", x, dim=1, start=k, stop=8, step=1), dims=(1,), keep=False) for k in (0, 2)]
+    begin = b.do("sum", b.do("slice", x, dim=1, start=0, stop=2, step=1), dims=(1,), keep=False)
+    assert seen(b, b.do("sub", *ends), begin) and b.do("sub", *ends).pieces == begin.pieces
+
+
+def test_what_is_divided_is_compared_over_one_denominator() -> None:
+    """Blocks of attention joined by their logarithms of sums, as ring attention does: o - sigmoid(b - a) (o - p)."""
+    b = Bench()
+    s, v = b.source("s", RNG.normal(size=(3, 4))), b.source("v", RNG.normal(size=(4, 2)))
+    parts = []
+    for first in (0, 2):
+        scores = b.do("slice", s, dim=1, start=first, stop=first + 2, step=1)
+        total = b.do("log", b.do("sum", b.do("exp", scores), dims=(1,), keep=True))
+        p = b.do("exp", b.do("sub", scores, total))
+        parts.append((b.do("matmul", p, b.do("slice", v, dim=0, start=first, stop=first + 2, step=1)), total))
+    (o, a), (p, c) = parts
+    joined = [
+        b.do("sub", o, b.do("mul", b.do("sigmoid", b.do("sub", *order)), b.do("sub", o, p)))
+        for order in ((c, a), (a, c))
+    ]
+    e = b.do("exp", s)
+    whole = b.do("div", b.do("matmul", e, v), b.do("sum", e, dims=(1,), keep=True))
+    assert np.allclose(b.numbers(joined[0]), b.numbers(whole)) and seen(b, joined[0], whole)
+    assert not seen(b, joined[1], whole) and not seen(b, o, whole)
+
+
+def test_truth_values_that_are_given_are_0_or_1() -> None:
+    b = Bench()
+    t, x = b.source("t", np.array([1.0, 0.0, 1.0])), b.source("x", np.array([0.5, 2.0, 0.0]))
+    b.forms.truths.add(b.forms.head(Head(Kind.INPUT, "t")))
+    assert seen(b, b.do("gt", t, number=0.5), t) and seen(b, b.do("mul", t, t), t)
+    assert not seen(b, b.do("gt", x, number=0.5), x) and not seen(b, b.do("gt", t, number=1.0), t)
+
+
+def test_numbers_of_32_bits_are_the_fractions_that_they_are_nearest_to() -> None:
+    b = Bench()
+    for one, other, same_number in (
+        (float(np.float32(1 / 12)), 1 / 12, True),
+        (float(np.float32(0.1)), 0.1, True),
+        (float(np.nextafter(np.float32(0.1), np.float32(1))), 0.1, False),
+        (0.1 + 1e-9, 0.1, False),
+    ):
+        found = [b.do("full", shape=(2,), value=n) for n in (one, other)]
+        assert seen(b, *found) is same_number, (one, other)
+
+
 def test_what_is_not_known_is_undecided() -> None:
     b = Bench()
     x = b.source("x", RNG.normal(size=(6,)))

@@ -12,7 +12,7 @@ from shardproof.models.problem.claims import Verdict
 from shardproof.proofs.container.canonical import ContainerError
 from shardproof.verify.budget import Budget
 from shardproof.verify.equality.certificate import check_pair
-from shardproof.verify.equality.indices import index_bounds
+from shardproof.verify.equality.indices import Bound, index_bounds
 
 F, I = "float32", "int64"
 SOURCES = (Source(0, "w", "input"), Source(1, "ids", "input"))
@@ -23,11 +23,13 @@ def _step(operator: str, reads: tuple[int, ...], made: int, **words: Word) -> St
     return Step(operator, reads, (made,), tuple(words.items()))
 
 
-def pair(single_reads: int = 4, rank_reads: int = 4, positions: int = 5, guarded: bool = False) -> Pair:
+def pair(
+    single_reads: int = 4, rank_reads: int = 4, positions: int = 5, guarded: bool = False, wrap: bool = False
+) -> Pair:
     """One device picks rows of w at the first ids; a rank multiplies them with how often its ids are a position."""
     cut = _step("slice", (1,), 2, dim=0, start=0, stop=single_reads, step=1)
     tensors = [Described((5, 3), F), Described((4,), I), Described((single_reads,), I), Described((single_reads, 3), F)]
-    steps = [cut, _step("index", (0, 2), 3, wrap=False)]
+    steps = [cut, _step("index", (0, 2), 3, wrap=wrap)]
     one = RankProgram(SOURCES, tuple(steps), (("output", 3),), tuple(tensors))
     if guarded:  # where(ids != -100, ids, 0), as losses do
         two = Described((single_reads,), "bool"), Described((), I), Described((single_reads,), I)
@@ -62,7 +64,7 @@ def verdict(found: Pair) -> Verdict:
 
 @pytest.mark.parametrize("guarded", [False, True])
 def test_positions_lie_in_their_tensor(guarded: bool) -> None:
-    assert index_bounds(pair(guarded=guarded), lambda n: None) == {"ids": 5}
+    assert index_bounds(pair(guarded=guarded), lambda n: None) == {"ids": Bound(5, None)}
     assert verdict(pair(guarded=guarded)) is Verdict.PROVED
 
 
@@ -71,7 +73,8 @@ def test_of_fewer_positions_nothing_is_known() -> None:
 
 
 def test_what_may_be_negative_has_no_bound() -> None:
-    assert verdict(replace(pair(), floors=())) is Verdict.UNDECIDED
+    assert verdict(replace(pair(wrap=True), floors=())) is Verdict.UNDECIDED
+    assert verdict(replace(pair(), floors=())) is Verdict.PROVED  # where no position may be negative
 
 
 def test_elements_that_the_one_device_does_not_pick_with_have_no_bound() -> None:
@@ -108,7 +111,7 @@ def _otherwise(operator: str, number: int) -> Pair:
 @pytest.mark.parametrize(("operator", "number"), [("lt", 0), ("lt", -3), ("le", -1), ("eq", -100)])
 def test_what_is_never_true_lets_ids_through(operator: str, number: int) -> None:
     """As JAX writes positions: where(ids < 0, ids + n, ids)."""
-    assert index_bounds(_otherwise(operator, number), lambda n: None) == {"ids": 5}
+    assert index_bounds(_otherwise(operator, number), lambda n: None) == {"ids": Bound(5, None)}
     assert verdict(_otherwise(operator, number)) is Verdict.PROVED
 
 
@@ -177,3 +180,62 @@ def test_rows_that_are_marked_at_one_position_are_one_form() -> None:
     for marked, picked in ((0, 0), (1, 0), (3, 3), (0, 1)):
         found = Pair(program(marked, -1), (program(marked, picked),), (), (((0, whole),),), (made,), (), ((),))
         assert (verdict(found) is Verdict.PROVED) == (marked == picked)
+
+
+def _ignored(number: int, minus: int, guard: str = "ne") -> Pair:
+    """The one device picks rows of w at labels that are not -100, else row 0; a rank multiplies them with the count of
+    its labels that are positions, and with those that are `minus`, over how many there are.
+    """
+    found = pair(guarded=True)
+    one = tuple(replace(s, words=(("number", number),)) if s.operator == guard else s for s in found.single.steps)
+    rank, eq = found.ranks[0], next(s for s in found.ranks[0].steps if s.operator == "eq")
+    total = next(s for s in rank.steps if s.operator == "sum")
+    many = len(rank.tensors)
+    more = (
+        _step("eq", (5,), many, number=minus),
+        _step("cast", (many,), many + 1, dtype=F, was="bool"),
+        _step("sum", (many + 1,), many + 2, dims=(0, 1), keep=False),
+        _step("add", (total.makes[0], many + 2), many + 3),
+    )
+    guarded = (
+        _step("ne", (2,), many + 4, number=number),
+        _step("full", (), many + 5, shape=(), value=0.0, dtype=I),
+        _step("where", (many + 4, 2, many + 5), many + 6),
+    )
+    tensors = (
+        *(Described((4, 1), "bool"), Described((4, 1), F), Described((), F), Described((), F)),
+        *(Described((4,), "bool"), Described((), I), Described((4,), I)),
+    )
+    steps = list[Step]()
+    for s in rank.steps:
+        if s.operator == "index":
+            steps += [*guarded, replace(s, reads=(0, many + 6))]
+            continue
+        steps.append(replace(s, reads=(many + 3,)) if s.operator == "div" else s)
+        steps += more if s is total else ()
+    assert eq in steps
+    changed = replace(rank, steps=tuple(steps), tensors=(*rank.tensors, *tensors))
+    return replace(found, single=replace(found.single, steps=one), ranks=(changed,), floors=())
+
+
+def test_labels_are_positions_or_the_number_that_is_ignored() -> None:
+    """Every label that is no position is -100, where the one device is defined: nothing else is known of it."""
+    assert index_bounds(_ignored(-100, -100), lambda n: None) == {"ids": Bound(5, -100)}
+    assert verdict(_ignored(-100, -100)) is Verdict.PROVED
+    assert verdict(_ignored(-100, -1)) is Verdict.UNDECIDED
+    assert verdict(_ignored(-100, 3)) is Verdict.UNDECIDED
+
+
+def test_two_numbers_that_are_ignored_are_not_one() -> None:
+    found = _ignored(-100, -100)
+    more = replace(found.ranks[0], steps=found.ranks[0].steps)
+    picks = found.single.steps
+    many = len(found.single.tensors)
+    again = (
+        _step("ne", (2,), many, number=-7),
+        _step("where", (many, 2, 4), many + 1),
+        _step("index", (0, many + 1), many + 2, wrap=False),
+    )
+    tensors = (Described((4,), "bool"), Described((4,), I), Described((4, 3), F))
+    one = replace(found.single, steps=(*picks, *again), tensors=(*found.single.tensors, *tensors))
+    assert index_bounds(replace(found, single=one, ranks=(more,)), lambda n: None) == {}

@@ -189,6 +189,14 @@ class Givens:
         """The first input or parameter of a rank that is no part of any tensor; None if there is none."""
         return next((d for d in self.doubts if d.lone and d.source.kind != "constant"), None)
 
+    def has_match(self) -> bool:
+        """Whether a real parameter of a rank is part of one of the one device's: so programs are about the same."""
+        return any(
+            s.kind == "parameter" and isinstance(given.get(s.number), Part) and _real(np.asarray(held.arrays[s.number]))
+            for held, given in zip(self.ranks, self.given, strict=True)
+            for s in held.program.sources
+        )
+
     def in_words(self) -> str:
         """What is not sure: the first tensors of the first rank that has such, or what no rank is given."""
         for _, rows in groupby(self.doubts, key=lambda d: d.rank):

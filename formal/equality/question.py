@@ -27,18 +27,17 @@ from .numbers import After, Array, Numbers, Rounding, run_alone, run_ranks, run_
 from .parts import NEAR, Places, alike, first_difference, greatest, one_rule, part_elements, rounded_alike
 from .relations import Relations
 from .rounding import Bound, rounding_bound
+from .tables import with_tables
 
 LARGE = 1000.0
 """What large inputs are multiplied with: exp overflows unless the greatest element is subtracted."""
-
 
 LEAST_RANKS = 8
 """From so many ranks on those of a mesh are looked at all at once; fewer are as soon looked at one after another."""
 ROUNDED: Mapping[str, float] = {"float64": 1e-9, "float32": 1e-3, "float16": 5e-2, "bfloat16": 1e-1}
 EIGHT_BITS = 5e-1
 """How far a run in such numbers may be from one in double precision, as a part of the greatest element; whole numbers
-and truth values likewise, since they may come of rounded ones.  What is made of numbers of fewer bits is
-as far as they are."""
+and truth values likewise, since they may come of rounded ones.  What is made of fewer bits is as far as they are."""
 ONCE = 1e-4
 """What one rounding changes, as a part of what those of a run do."""
 DOUBLE = 2.0**-52
@@ -109,6 +108,7 @@ class Question:
         self.places = self._places()
         self.givens = Givens(self.single, self.ranks, self.said, self.places)
         self.given = self.givens.given
+        self.ranks = [with_tables(held, given) for held, given in zip(self.ranks, self.given, strict=True)]
         for program in dict.fromkeys(held.program for held in self.ranks):
             for places in self.places:
                 places.learn_cuts(program)
@@ -141,8 +141,8 @@ class Question:
 
     def differs(self, seed: int = 0) -> Difference | None:
         """The first output in which numbers differ; None if they are the same, or differ only where it is in doubt what
-        a rank is given: `doubt` says of which tensors.  Raises `InputError` for a rank's tensor that is no part of any,
-        where outputs are not the same.
+        a rank is given: `doubt` says of which tensors.  Raises `InputError` for a rank's input that is no part of any,
+        and where no parameter is one, if outputs are not the same.
         """
         self.runs.clear()
         self.doubt = ""
@@ -154,10 +154,12 @@ class Question:
             base = in_doubles({s.number: np.asarray(self.single.arrays[s.number]) for s in self.single.program.sources})
             self._find_results(base)
             found = self._beyond(self._compared(base, False), base, False)
-            if found is not None and (lone := self.givens.lone()) is not None:
+            if found is not None and (lone := self.givens.lone()):
+                if lone.source.kind != "input" and self.givens.has_match():
+                    return replace(found, reason=f"{found.reason}; {lone}")
                 raise InputError(
-                    f"{lone}: give ranks parts of the same values, or say where they lie (--layouts); outputs"
-                    f" differ ({found.output} of rank {found.rank})"
+                    f"{lone}: give ranks parts of the same values, or say where they lie (--layouts); outputs differ"
+                    f" ({found.output} of rank {found.rank})"
                 )
             if found is not None:
                 return found
@@ -170,11 +172,11 @@ class Question:
         except Stuck as stuck:
             rank, step = stuck.waiting[0]
             return Difference("", rank, str(stuck), step.line)
-        except IndexError as error:  # the one device ran: a rank looks for what is not there
+        except IndexError as error:  # the one device ran
             return Difference("", None, f"a rank reads outside a tensor on the inputs given: {error}")
 
     def _varied(self, seed: int, still: frozenset[str]) -> Difference | None:
-        """The first difference on drawn and on large inputs; constants, and those that stay `still`, as they are."""
+        """The first difference on drawn and on large inputs; constants and what stays `still` are as they are."""
         rng = np.random.default_rng(seed)
         base = {s.number: np.asarray(self.single.arrays[s.number]) for s in self.single.program.sources}
         stay = {s.number for s in self.single.program.sources if s.kind == "constant" or s.name in still}

@@ -112,7 +112,8 @@ class Relations:
                     found.append(Relation(number, *part))
                     continue
                 for change, one in self._changed(mine, sought):
-                    if (part := self._part(one, sought)) is not None:
+                    part = self._part(one, sought)
+                    if part is not None and (isinstance(change, tuple) or self._real(part[0])):
                         last = wholes[number] = part[0]
                         found.append(self._relation(number, part, change))
                         lie[number] = found[-1].runs
@@ -138,6 +139,10 @@ class Relations:
         for factor in dict.fromkeys(factors):
             if factor != 1:
                 yield factor, [m.astype(np.float64) / float(factor) for m in mine]
+
+    def _real(self, whole: int) -> bool:
+        """Whether a tensor of the one device is one of real numbers: a multiple of others need not be one."""
+        return self.single.tensors[whole].dtype.startswith(("float", "bfloat"))
 
     def _relation(self, number: int, part: Found, change: Change) -> Relation:
         changed = self._behind.setdefault((part[0], change), len(self.single.tensors) + len(self._behind))

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import pairwise
+from math import ceil, floor
+from typing import Final
 
 from .abstraction import Abstraction
 from .forms import ONE, Box, Loose
@@ -14,23 +16,12 @@ from .index import HELD, Index, Range, Undecided, substitute, variable
 from .labels import content
 from .terms import TRUTHS, ZERO, Factor, Form, Kind, Term
 
+COUNTED: Final = HELD + (1 << 12)
+"""The variable of a sum inside what a condition is about."""
+
 
 class Conditions(Abstraction):
     """What is 0 or 1."""
-
-    def take_for_infinite(self, h: int) -> None:
-        """The infinity of masks may stand in a head."""
-        self._infinities[h] = True
-
-    def rests_on_infinity(self, form: Form) -> bool:
-        """Whether the infinity of masks stands in a form, or in what its functions are made of."""
-        return any(self._infinite(h) for (_, factors), _ in form for h, _, _ in factors)
-
-    def _infinite(self, h: int) -> bool:
-        if h not in self._infinities:
-            head = self.heads[h]
-            self._infinities[h] = head.kind is Kind.LIMIT or any(self.rests_on_infinity(f) for f in head.of)
-        return self._infinities[h]
 
     def positive(self, p: Form) -> Form:
         """[p > 0]"""
@@ -78,14 +69,21 @@ class Conditions(Abstraction):
         """A condition on what depends on a truth value t: t [p where t is 1] + (1 - t) [p where t is 0]."""
         for (ranges, factors), _ in p:
             for h, at, _ in factors if not ranges else ():
-                if self.heads[h].kind not in TRUTHS:
+                if not self.is_truth(h):
                     continue
-                truth = self.element(h, at)
-                inside = [(c, list(r), [g for g in f if g[:2] != (h, at)]) for (r, f), c in p]
-                outside = [(c, list(r), list(f)) for (r, f), c in p if all(g[:2] != (h, at) for g in f)]
-                yes, no = condition(self._of(inside)), condition(self._of(outside))
-                return self.plus(no, self.product(truth, self.plus(yes, self.times(no, Fraction(-1)))))
+                yes, no = (condition(case) for case in self.cases(p, h, at))
+                return self.choice(self.element(h, at), yes, no)
         return None
+
+    def cases(self, p: Form, h: int, at: tuple[Index, ...]) -> tuple[Form, Form]:
+        """What a form is where a truth value is 1, and where it is 0."""
+        inside = [(c, list(r), [g for g in f if g[:2] != (h, at)]) for (r, f), c in p]
+        outside = [(c, list(r), list(f)) for (r, f), c in p if all(g[:2] != (h, at) for g in f)]
+        return self._of(inside), self._of(outside)
+
+    def choice(self, truth: Form, yes: Form, no: Form) -> Form:
+        """t yes + (1 - t) no"""
+        return self.plus(no, self.product(truth, self.plus(yes, self.times(no, Fraction(-1)))))
 
     def _decided(self, c: Fraction, ranges: list[Range], factors: list[Factor], box: Box | None) -> list[Loose] | None:
         """The same without a condition that is known, or cut at where one changes; None if all stay.
@@ -99,6 +97,8 @@ class Conditions(Abstraction):
             if head.kind not in TRUTHS:
                 continue
             others = [g for g in factors if g is not f]
+            if (first := f[1][0][1] if len(f[1]) == 2 else 0) and self._is_difference(f[0]):
+                return [(c, ranges, [*others, (f[0], tuple((i[0], i[1] - first) for i in f[1]), f[2])])]
             p = self._body(f)
             low, high = self._limits(p, known)
             above, below = low is not None and low > 0, high is not None and high < 0
@@ -111,6 +111,8 @@ class Conditions(Abstraction):
                 return [(c, ranges, others)]
             elif above or below:
                 return []
+            if head.kind is Kind.NULL and (found := self._excepted(c, ranges, f, others)) is not None:
+                return found
             if (flat := self._flat(p)) is not None:
                 terms, offset = flat
                 if len(terms) == 1 and HELD <= terms[0][0] < HELD + len(ranges):
@@ -122,6 +124,11 @@ class Conditions(Abstraction):
                     there = {terms[0][0]: variable(-len(ranges) - 1)}  # as where a sum is cut to one position
                     alone = self._replaced(c, [*ranges, (int(point), int(point) + 1)], others, there)
                     return [(d, list(r), [*g, f]) for d, r, g in alone]
+                if head.kind is Kind.POSITIVE and (cut := _partly(terms, offset, known)) is not None:
+                    return [
+                        (c, [over if HELD + i == cut[0] else r for i, r in enumerate(ranges)], list(factors))
+                        for over in cut[1]
+                    ]
                 if head.kind is Kind.NULL and (one := _same(terms, offset, known)) is not None:
                     v, at = one[0] - HELD, one[1]
                     changed = list(ranges)
@@ -136,15 +143,52 @@ class Conditions(Abstraction):
             for g in nulls:
                 if g is not f and (q := self._under(p, self._body(g))) is not None:
                     made = self.positive(q) if head.kind is Kind.POSITIVE else self.null(q)
-                    back = {HELD + i: variable(-i - 1) for i in range(len(ranges))}
-                    return [
-                        (
-                            c * d,
-                            ranges,
-                            [*others, *((h, tuple(substitute(i, back) for i in at), e) for h, at, e in more)],
-                        )
-                        for (_, more), d in made
-                    ]
+                    return self._beside(c, ranges, others, made)
+        return None
+
+    def _beside(self, c: Fraction, ranges: list[Range], others: list[Factor], made: Form) -> list[Loose]:
+        """Factors times a form in which bound variable -i-1 is called `HELD + i`."""
+        back = {HELD + i: variable(-i - 1) for i in range(len(ranges))}
+        return [
+            (c * d, list(ranges), [*others, *((h, tuple(substitute(i, back) for i in at), e) for h, at, e in more)])
+            for (_, more), d in made
+        ]
+
+    def _is_difference(self, h: int) -> bool:
+        """Whether a condition is one of how far two positions are apart: it is the same where both are moved."""
+        flat = self._flat(self.heads[h].of[0])
+        return flat is not None and len(flat[0]) == 2 and sum(c for _, c in flat[0]) == 0
+
+    def _excepted(self, c: Fraction, ranges: list[Range], f: Factor, others: list[Factor]) -> list[Loose] | None:
+        """Summed over [index = v], where v occurs nowhere else and takes every value that the index may have but one:
+        1 - [index is that one]; None for anything else.
+        """
+        for v in {w for i in f[1] for w, _ in i[0] if w < 0} if self.excepted else ():
+            if any(w == v for _, at, _ in others for i in at for w, _ in i[0]):
+                continue
+            own, rest = None, list[tuple[Term, Fraction]]()
+            for term, d in self._body(f):
+                flat = self._flat(((term, d),))
+                if flat is not None and flat[0] and flat[0][0][0] == HELD - 1 - v:
+                    own = d
+                else:
+                    rest.append((term, d))
+            inside = [(term, d) for term, d in rest if term != ((), ())]
+            if own is None or abs(own) != 1 or len(inside) != 1 or inside[0][1] != -own or inside[0][0][0]:
+                continue
+            ((h, at, power),) = inside[0][0][1] if len(inside[0][0][1]) == 1 else ((self.iota, (), ONE),)
+            offset = dict(rest).get(((), ()), Fraction(0)) / own
+            if h not in self.excepted or power != 1 or offset.denominator != 1:
+                continue
+            bound, (low, high) = self.excepted[h], ranges[-v - 1]
+            if low + offset > 0 or high + offset < bound.below:
+                continue
+            changed = [(0, 1) if i == -v - 1 else r for i, r in enumerate(ranges)]
+            parts: list[Loose] = [(c, changed, others)]
+            if bound.but is not None and not low + offset <= bound.but < high + offset:
+                here = self.null(self.plus(self.element(h, at), self.number(-bound.but)))
+                parts += self._beside(-c, changed, others, here)
+            return parts
         return None
 
     def _surely(self, ranges: list[Range], factors: list[Factor]) -> list[Factor]:
@@ -212,10 +256,22 @@ class Conditions(Abstraction):
                 elif h in self.floors:
                     least = Fraction(self.floors[h])
                     most = Fraction(self.ceilings[h] - 1) if h in self.ceilings else None
+            elif len(factors) == len(ranges) == 1 and self.heads[factors[0][0]].kind is Kind.POSITIVE:
+                least, most = self._count_of(factors[0], ranges[0], known)
             a, b = (least, most) if c > 0 else (most, least)
             low = None if low is None or a is None else low + c * a
             high = None if high is None or b is None else high + c * b
         return low, high
+
+    def _count_of(self, f: Factor, over: Range, known: Box) -> tuple[Fraction, Fraction]:
+        """At how many values of the variable of a sum a condition surely holds, and at how many it may."""
+        at = tuple(substitute(i, {-1: variable(COUNTED)}) for i in f[1])
+        flat = self._flat(self.substitute(self.heads[f[0]].of[0], dict(enumerate(at))))
+        split = None if flat is None else _regions(flat[0], flat[1], {**known, COUNTED: over}, COUNTED)
+        if split is None:
+            return Fraction(0), Fraction(over[1] - over[0])
+        holds, may, _ = split
+        return Fraction(len(holds)), Fraction(len(holds) + len(may))
 
     def _under(self, p: Form, null: Form) -> Form | None:
         """`p` where `null` is 0, if that is free of other things than positions."""
@@ -246,6 +302,34 @@ def _cut(
     return [
         (c, [(a, b) if i == -v - 1 else r for i, r in enumerate(ranges)], list(factors)) for a, b in pairwise(points)
     ]
+
+
+def _regions(
+    terms: Sequence[tuple[int, Fraction]], offset: Fraction, known: Box, v: int
+) -> tuple[range, range, range] | None:
+    """Where a sum of variables is surely above 0, may be, and surely is not, of the values of variable `v`; None where
+    that is not known.
+    """
+    own = dict(terms).get(v)
+    if own is None or any(w not in known for w, _ in terms):
+        return None
+    least = offset + sum(min(c * known[w][0], c * (known[w][1] - 1)) for w, c in terms if w != v)
+    most = offset + sum(max(c * known[w][0], c * (known[w][1] - 1)) for w, c in terms if w != v)
+    low, high = known[v]
+    if own > 0:  # above 0 from the first value behind -least / own on
+        sure, may = (min(max(floor(-x / own) + 1, low), high) for x in (least, most))
+        return range(sure, high), range(may, sure), range(low, may)
+    sure, may = (min(max(ceil(x / -own), low), high) for x in (least, most))
+    return range(low, sure), range(sure, may), range(may, high)
+
+
+def _partly(terms: Sequence[tuple[int, Fraction]], offset: Fraction, known: Box) -> tuple[int, list[Range]] | None:
+    """A variable that is summed over and its range in parts, on some of which a condition on it and others is known."""
+    bound = [w for w, _ in terms if w >= HELD]
+    regions = _regions(terms, offset, known, bound[0]) if len(bound) == 1 < len(terms) else None
+    if regions is None or sum(map(bool, regions)) < 2:
+        return None
+    return bound[0], [(r.start, r.stop) for r in regions if r]
 
 
 def _in_indices(v: int, factors: Sequence[Factor]) -> bool:

@@ -2,7 +2,8 @@
 
 Rewritten to, all of it equal over the real numbers where the program is defined:
 
-    sums        terms that are the same but for one range, whose parts are adjacent, are one term (`_gathered`)
+    sums        terms that are the same but for one range, whose parts are adjacent, are one term (`_gathered`); those
+                whose parts overlap are cut there (`_overlapped`)
     bound       the variable of a sum that occurs nowhere is a factor; two that occur only as D h + d, with D values of
                 d, are one; each is shifted so that its first index begins at 0 (`_placed`); they have no names
                 (`_ordered`)
@@ -21,10 +22,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import Final
 
 from .digits import joined_boxes
 from .index import Index, Range, Undecided, substitute, variable
+from .indices import Bound
 from .labels import marks_in, merge_variables, orders, shifts, without_idle
 from .terms import TRUTHS, ZERO, Factor, Form, Head, Kind, Power, Term
 
@@ -67,9 +70,14 @@ class Algebra(ABC):
         self._infinities: dict[int, bool] = {}
         self.floors: dict[int, int] = {}
         self.ceilings: dict[int, int] = {}
-        self.integers = set[int]()
+        self.excepted: dict[int, Bound] = {}
+        self.integers, self.truths = set[int](), set[int]()
         self.work = work
         self.iota = self.head(Head(Kind.IOTA, "iota"))
+
+    def is_truth(self, h: int) -> bool:
+        """Whether a head is 0 or 1: a condition, or an input of truth values."""
+        return self.heads[h].kind in TRUTHS or h in self.truths
 
     def head(self, head: Head) -> int:
         """The number of a head."""
@@ -170,6 +178,7 @@ class Algebra(ABC):
         found: dict[Term, Fraction] = {}
         for term, c in pairs:
             found[term] = found.get(term, Fraction(0)) + c
+        self._overlapped(found)
         again = True
         while again:
             again = False
@@ -191,6 +200,25 @@ class Algebra(ABC):
         for c in found.values():
             require_short(c)
         return tuple(sorted((t, c) for t, c in found.items() if c))
+
+    def _overlapped(self, found: dict[Term, Fraction]) -> None:
+        """Sums of the same over ranges that overlap in one variable, as sums over ranges that do not: over 0 to 8 less
+        over 2 to 8 is over 0 to 2.
+        """
+        beside: dict[tuple[int, tuple[Range, ...], tuple[Factor, ...]], list[Term]] = {}
+        for (ranges, factors), c in found.items():
+            for k in range(len(ranges)) if c else ():
+                beside.setdefault((k, (*ranges[:k], *ranges[k + 1 :]), factors), []).append((ranges, factors))
+        for (k, rest, factors), terms in beside.items():
+            rows = [(t[0][k], found[t]) for t in terms if found.get(t)] if len(terms) > 1 else []
+            if not any(a < last and b > first for i, ((first, last), _) in enumerate(rows) for (a, b), _ in rows[:i]):
+                continue
+            for t in terms:
+                found.pop(t, None)
+            for first, last in pairwise(sorted({x for over, _ in rows for x in over})):
+                c = sum((d for (a, b), d in rows if a <= first and last <= b), Fraction(0))
+                for term, d in self._normal((c, [*rest[:k], (first, last), *rest[k:]], list(factors)), None):
+                    found[term] = found.get(term, Fraction(0)) + d
 
     def _normal(self, start: Loose, box: Box | None) -> list[tuple[Term, Fraction]]:
         found, rest = list[tuple[Term, Fraction]](), [start]
@@ -225,7 +253,7 @@ class Algebra(ABC):
 
     def _powers(self, c: Fraction, factors: Sequence[Factor]) -> tuple[Fraction, list[Factor]]:
         """Equal factors are one power."""
-        if len(factors) == 1 and self.heads[factors[0][0]].kind not in {Kind.ROOT, *TRUTHS}:
+        if len(factors) == 1 and self.heads[h := factors[0][0]].kind is not Kind.ROOT and not self.is_truth(h):
             return c, list(factors)
         powers: dict[tuple[int, tuple[Index, ...]], Power] = {}
         for h, at, p in factors:
@@ -233,7 +261,7 @@ class Algebra(ABC):
         out = list[Factor]()
         for (h, at), p in powers.items():
             head = self.heads[h]
-            if head.kind in TRUTHS:
+            if self.is_truth(h):
                 if p < 0:
                     raise Undecided("divides by what may be 0")
                 p = ONE if p else p

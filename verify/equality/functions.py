@@ -7,10 +7,10 @@ from fractions import Fraction
 from itertools import product
 from typing import Final
 
-from .conditions import Conditions
 from .digits import joined_boxes
 from .forms import MOST_POWER, MOST_TERMS, ONE, require_short
 from .index import OWN, Index, Range, Undecided, constant, variable
+from .infinity import Infinity
 from .labels import content, ranges_of
 from .terms import ZERO, Factor, Form, Head, Kind, Power, Term
 
@@ -21,7 +21,7 @@ ROOTS: Final = 64
 """Of work for the squares that are looked for in a number."""
 
 
-class Forms(Conditions):
+class Forms(Infinity):
     """Forms with all that programs make of them."""
 
     def power(self, p: Form, e: Power) -> Form:
@@ -120,7 +120,10 @@ class Forms(Conditions):
                 found = self.product(found, self._exp(((term, c),)))
             else:
                 rest.append((term, c))
-        return self.product(found, self._exp(tuple(rest))) if rest else found
+        if not rest:
+            return found
+        masked = self.by_infinity(tuple(rest), lambda p, sign: ZERO if sign < 0 else self._exp(p))
+        return self.product(found, self._exp(tuple(rest)) if masked is None else masked)
 
     def _exp(self, p: Form) -> Form:
         size = content(p)

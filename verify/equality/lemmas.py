@@ -24,7 +24,7 @@ from ...models.equality.pair import Known, Pair, Runs
 from ...models.equality.program import Described, Step, Word
 from ...models.equality.schedule import ROOTS, Meeting
 from .index import Undecided
-from .indices import index_bounds
+from .indices import Bound, index_bounds
 from .reading import Operation, Reading, part
 from .segments import Tensor
 from .steps import Malformed
@@ -37,7 +37,7 @@ MOST_WHOLES: Final = 256
 
 MOST_STEPS: Final = 32
 """Operations of a lemma behind one another: more are not what one relation is about."""
-MOST_MISSED: Final = 2
+MOST_MISSED: Final = 8
 """Cells inside a lemma that no lemma showed to be what a relation says: behind a fault nothing is looked at long."""
 
 BEHIND: Final = (0, 1, 3)
@@ -79,11 +79,11 @@ class Cut(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A source of the one device; `floor`: whole numbers that are never below 0, and below `ceiling`, if known."""
+    """A source of the one device; `floor`: whole numbers that are never below 0; a `bound` if one is known."""
 
     described: Described
     floor: bool
-    ceiling: int | None
+    bound: Bound | None
     known: Known | None
 
 
@@ -384,7 +384,7 @@ class Lemmas:
                     wholes.append(reading.any_tensor(str(k), row.shape, row.infinite))
                 case Start():
                     wholes.append(
-                        reading.source(str(k), row.described, row.floor, row.ceiling)
+                        reading.source(str(k), row.described, row.floor, row.bound)
                         if row.known is None
                         else reading.constant(row.known, row.described.shape)
                     )

@@ -2,15 +2,17 @@
 
 Everything is over the real numbers: casts between floating-point types change nothing, truth values are 0 and 1.  A
 choice by a condition is c a + (1 - c) b; what reads an index tensor is a sum over [index = v].  An infinity, as masks
-add it, is one large number of which nothing else is known.  Of other functions nothing is known but that equal operands
-give equal values.  Numbers near a fraction of small numbers, or the root of one, are taken for it.
+add it, is one large number of which nothing else is known (`infinity`).  Of other functions nothing is known but that
+equal operands give equal values.  Numbers near a fraction of small numbers, or the root of one, are taken for it; so is
+the number of 32 bits that is nearest to a fraction of smaller ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from math import ceil, floor, isinf, isnan, prod, trunc
+from math import ceil, floor, inf, isinf, isnan, prod, trunc
+from struct import pack, unpack
 from typing import Final
 
 from ...models.equality.program import Step, Word
@@ -20,12 +22,12 @@ from .terms import Form, Head, Kind
 from .values import Tensors, Value
 
 MOST_DENOMINATOR: Final = 1_000_000
+MOST_SHORT: Final = 1000
+"""Denominator of a fraction for which the number of 32 bits is taken that is nearest to it."""
 NEAR: Final = Fraction(1, 1 << 50)
 """How near, as a part of it, a number must be to a fraction or a root to be taken for it."""
 
-OPAQUE: Final = frozenset(
-    {"tanh", "erf", "sin", "cos", "floor", "ceil", "round", "trunc", "log1p", "expm1", "abs", "sign"}
-)
+OPAQUE: Final = frozenset({"tanh", "erf", "sin", "cos", "floor", "ceil", "round", "trunc", "abs", "sign"})
 """Functions of one number of which nothing is known."""
 
 EXACT: Final[Mapping[str, Callable[[Fraction], Fraction | int]]] = {
@@ -60,11 +62,22 @@ def real(value: Word, forms: Forms) -> Form:
     near = exact.limit_denominator(MOST_DENOMINATOR)
     if abs(near - exact) <= NEAR * abs(exact):
         return forms.number(near)
+    near = exact.limit_denominator(MOST_SHORT)
+    if isinstance(value, float) and _in_float32(float(near)) == value:
+        return forms.number(near)
     square = exact * exact
     near = square.limit_denominator(MOST_DENOMINATOR)
     if abs(near - square) <= 4 * NEAR * square:
         return forms.times(forms.root(near), Fraction(1 if exact > 0 else -1))
     return forms.number(exact)
+
+
+def _in_float32(x: float) -> float:
+    """The nearest number of 32 bits; infinite beyond them."""
+    try:
+        return float(unpack("f", pack("f", x))[0])
+    except OverflowError:
+        return inf
 
 
 class Meaning:
@@ -121,9 +134,9 @@ class Meaning:
             return forms.abstract(Kind.FUNCTION, "pow", (), (a, b))
 
         def comparison(truth: Callable[[Form, Form], Form]) -> Callable[[Form, Form], Form]:
-            def condition(a: Form, b: Form) -> Form:  # of an infinity nothing is known but that it is itself
+            def condition(a: Form, b: Form) -> Form:
                 if forms.rests_on_infinity(a) or forms.rests_on_infinity(b):
-                    return forms.abstract(Kind.FUNCTION, name, (), (a, b))
+                    return forms.beside_infinity(name, a, b)
                 return truth(a, b)
 
             return condition
@@ -308,12 +321,11 @@ def _triangle(m: Meaning, step: Step, x: Value) -> Value:
     n, k = len(x.shape), _int(step, "diagonal")
     one = (*(1 for _ in range(n - 2)), *x.shape[-2:])
     rows, columns, forms = m.tensors.iota(one, n - 2), m.tensors.iota(one, n - 1), m.forms
-    sign = 1 if step.operator == "tril" else -1
+    low = step.operator == "tril"
 
-    def inside(f: Sequence[Form]) -> Form:  # tril: column - row <= k
-        apart = forms.plus(f[2], forms.times(f[1], Fraction(-1)), forms.number(-k))
-        outside = forms.positive(forms.times(apart, Fraction(sign)))
-        return forms.product(f[0], forms.plus(forms.number(1), forms.times(outside, Fraction(-1))))
+    def inside(f: Sequence[Form]) -> Form:  # tril: not column - row > k; triu: column - row > k - 1, the same way round
+        above = forms.positive(forms.plus(f[2], forms.times(f[1], Fraction(-1)), forms.number(-k if low else 1 - k)))
+        return forms.product(f[0], forms.plus(forms.number(1), forms.times(above, Fraction(-1))) if low else above)
 
     return m.tensors.pointwise([x, rows, columns], inside)
 
@@ -386,6 +398,8 @@ _RULES: Final[Mapping[str, Rule]] = {
     "neg": lambda m, s, r: m.tensors.scale(r[0], Fraction(-1)),
     "exp": lambda m, s, r: m.tensors.apply(r[0], m.forms.exp),
     "log": lambda m, s, r: m.tensors.apply(r[0], m.forms.log),
+    "log1p": lambda m, s, r: m.tensors.apply(r[0], lambda f: m.forms.log(m.forms.plus(m.forms.number(1), f))),
+    "expm1": lambda m, s, r: m.tensors.apply(r[0], lambda f: m.forms.plus(m.forms.exp(f), m.forms.number(-1))),
     "sqrt": _powers(HALF),
     "rsqrt": _powers(-HALF),
     "reciprocal": _powers(Fraction(-1)),

@@ -15,8 +15,10 @@ from ...models.equality.pair import Known, Runs
 from ...models.equality.program import Described, Step, Word
 from ...models.equality.schedule import Meeting
 from .digits import meet
+from .forms import Box
 from .functions import Forms
 from .index import Index, Undecided, constant
+from .indices import Bound
 from .meaning import Meaning, real
 from .segments import Segments, Tensor
 from .steps import Malformed
@@ -67,17 +69,21 @@ class Reading:
         self.forms.take_for_infinite(head)  # in bytes there may be anything
         return self.tensors.source(head, shape)
 
-    def source(self, name: str, described: Described, floor: bool, ceiling: int | None) -> Tensor:
-        """A tensor of which nothing is known but its element type; `floor`: whole numbers that are never below 0, and
-        below `ceiling`, if that is known.
+    def source(self, name: str, described: Described, floor: bool, bound: Bound | None) -> Tensor:
+        """A tensor of which nothing is known but its element type; `floor`: whole numbers that are never below 0; with
+        a `bound` that they keep.
         """
         head = self.forms.head(Head(Kind.INPUT, name))
+        if described.dtype == "bool":
+            self.forms.truths.add(head)
         if described.dtype.startswith(("int", "uint")):
             self.forms.integers.add(head)
-            if floor:
+            if bound is not None and bound.but is not None and not floor:
+                self.forms.excepted[head] = bound
+            elif floor or bound is not None:
                 self.forms.floors[head] = 0
-                if ceiling is not None:
-                    self.forms.ceilings[head] = ceiling
+                if bound is not None:
+                    self.forms.ceilings[head] = bound.below
         return self.tensors.source(head, described.shape)
 
     def any_tensor(self, name: str, shape: tuple[int, ...], infinite: bool) -> Tensor:
@@ -222,7 +228,7 @@ def _reduction(tensors: Tensors, step: Step, reads: Sequence[Value]) -> Value:
             raise Undecided(f"a reduction by {other} is not known here")
 
 
-def same(tensors: Tensors, a: Value, b: Value, equal: Callable[[Form, Form], bool]) -> bool:
+def same(tensors: Tensors, a: Value, b: Value, equal: Callable[[Form, Form, Box], bool]) -> bool:
     """Whether two tensors have equal forms at every position."""
     if a.shape != b.shape:
         return False
@@ -236,7 +242,7 @@ def same(tensors: Tensors, a: Value, b: Value, equal: Callable[[Form, Form], boo
                 one: dict[int, Index] = {v: constant(x) for v, (x, y) in enumerate(both) if y - x == 1}
                 here = dict(enumerate(both))
                 f_here, g_here = (tensors.forms.within(tensors.forms.substitute(h, one), here) for h in (f, g))
-                if not equal(f_here, g_here):
+                if not equal(f_here, g_here, here):
                     return False
                 seen += prod(high - low for low, high in both)
     return seen == prod(a.shape)

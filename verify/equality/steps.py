@@ -61,7 +61,7 @@ def _takes(
 
 _CUT: Final = {"dim": "axis", "start": "count", "stop": "count", "step": "count"}
 _OVER: Final = {"dims": "axes", "keep": "truth"}
-_ONE: Final = OPAQUE | {"neg", "exp", "log", "sqrt", "rsqrt", "reciprocal", "sigmoid", "logical_not"}
+_ONE: Final = OPAQUE | {"neg", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "reciprocal", "sigmoid", "logical_not"}
 
 SIGNATURES: Final[Mapping[str, Signature]] = {
     **{name: _takes(1) for name in _ONE},
@@ -135,7 +135,7 @@ MOVED: Final = frozenset(
 )
 """Operators that mean of truth values what they mean of the numbers 0 and 1."""
 TRUTHS_MADE: Final = frozenset({"gt", "ge", "lt", "le", "eq", "ne", "full", "cast", "topk", "sort"})
-FRACTIONS: Final = frozenset({"exp", "log", "sqrt", "rsqrt", "reciprocal", "sigmoid"})
+FRACTIONS: Final = frozenset({"exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "reciprocal", "sigmoid"})
 """Operators whose results of whole numbers are none."""
 LOGICAL: Final = frozenset({"logical_and", "logical_or", "logical_not"})
 REDUCED: Final = frozenset({"all_reduce", "reduce", "reduce_scatter"})

@@ -4,19 +4,21 @@ names    give way to what they stand for, the last named first, until both forms
          device is named after those that it is made of, so this ends.  With N(v) = exp(v), f = N(a) + 1 becomes
          exp(a) + 1
 sums     over heads or ranks of which one form has every value as a term of its own are written out in the other
+within   where no names are left, conditions inside powers and logarithms are decided where free variables lie
+cleared  last, what is left is multiplied with what it is divided by: a / (a + b) + b / (a + b) - 1 is a + b - a - b
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 
-from .forms import MOST_TERMS
+from .forms import MOST_TERMS, ONE, Box
 from .functions import Forms
 from .index import LENT, OWN, Index, Range, Undecided, constant, substitute, variable
 from .labels import ranges_of
-from .terms import Factor, Form, Kind, Term
+from .terms import ZERO, Factor, Form, Kind, Power, Term
 
 MOST_ROUNDS: Final = 64
 """Names of one pair that give way."""
@@ -24,6 +26,8 @@ MOST_MADE: Final = 1000
 """Terms of one pair that are made anew; right transformers take up to 250 (one head on each of 8 ranks)."""
 MOST_LOST: Final = 8000
 """Terms of all pairs together that were made and did not show that they are equal: after that names stay."""
+MOST_CLEARED: Final = 16
+"""Denominators of one pair."""
 MOST_SPLITS: Final = 8
 """Sums of one pair that are written out."""
 
@@ -50,23 +54,28 @@ class Unfolding:
         self._made: dict[tuple[int, Form], Form] = {}
         self._left = MOST_MADE
 
-    def equal(self, f: Form, g: Form) -> bool:
-        """Whether both are seen to be one form."""
+    def equal(self, f: Form, g: Form, box: Box) -> bool:
+        """Whether both are seen to be one form where free variables are in ranges."""
         self._left = min(MOST_MADE, MOST_LOST - self.lost.terms)
         before = self._left
-        found = self._equal(f, g)
+        found = self._equal(f, g, box)
         self.lost.terms += 0 if found else before - self._left
         return found
 
-    def _equal(self, f: Form, g: Form) -> bool:
+    def _equal(self, f: Form, g: Form, box: Box) -> bool:
         try:
             for _ in range(MOST_ROUNDS):
-                f, g = _apart(self._settled(f), self._settled(g))
+                f, g = (self.forms.within(self._settled(h), box) for h in (f, g))
+                f, g = _apart(f, g)
                 mine, theirs = self.names(f), self.names(g)
                 if f == g or (mine == theirs and self._split_equal(f, g)):
                     return True
                 if not mine | theirs:
-                    return False
+                    apart = _apart(self._within(f, box), self._within(g, box))
+                    if apart == (f, g):
+                        return self._cleared(self.forms.plus(f, self.forms.times(g, Fraction(-1)))) == ZERO
+                    f, g = apart
+                    continue
                 last = max(mine ^ theirs or mine | theirs)
                 f, g = self.without(f, last), self.without(g, last)
         except Undecided:
@@ -142,22 +151,61 @@ class Unfolding:
         if name not in self.names(form):
             return form
         if (name, form) not in self._made:
-            self._made[name, form] = self.forms.plus(*(self._term(term, c, name) for term, c in form))
+
+            def new(f: Factor, box: Box) -> Form | None:
+                return self._factor(f, name) if name in self._in_head(f[0]) else None
+
+            self._made[name, form] = self.forms.plus(*(self._term(term, c, new, {}) for term, c in form))
         return self._made[name, form]
 
-    def _term(self, term: Term, c: Fraction, name: int) -> Form:
-        """One term; what it sums over is free until its factors are multiplied."""
+    def _within(self, form: Form, box: Box) -> Form:
+        """With conditions inside its powers and logarithms decided where free variables are in ranges."""
+
+        def new(f: Factor, here: Box) -> Form | None:
+            head = self.forms.heads[f[0]]
+            if head.kind not in (Kind.BASE, Kind.LOG):
+                return None
+            of = self.forms.within(self.forms.substitute(head.of[0], dict(enumerate(f[1]))), here)
+            return self.forms.power(of if head.kind is Kind.BASE else self.forms.log(of), f[2])
+
+        return self.forms.plus(*(self._term(term, c, new, box) for term, c in form))
+
+    def _cleared(self, form: Form) -> Form:
+        """Times all that it is divided by, one after another: what is 0 then, is 0 wherever it is defined."""
+        for _ in range(MOST_CLEARED):
+            powers: dict[tuple[int, tuple[Index, ...]], Power] = {}
+            for (_, factors), _ in form:
+                for h, at, p in factors:
+                    free = all(v >= 0 for i in at for v, _ in i[0])
+                    if p < 0 and p.denominator == 1 and free and self.forms.heads[h].kind is Kind.BASE:
+                        powers[h, at] = min(p, powers.get((h, at), p))
+            if not powers:
+                return form
+            (head, place), least = max(powers.items())  # made last: others are inside
+            body = self.forms.substitute(self.forms.heads[head].of[0], dict(enumerate(place)))
+            parts = list[Form]()
+            for (ranges, factors), c in form:
+                mine = sum((p for h, at, p in factors if (h, at) == (head, place)), Fraction(0))
+                rest = tuple(f for f in factors if f[:2] != (head, place))
+                times = self.forms.power(body, mine - least)
+                parts.append(self._count(self.forms.product((((ranges, rest), c),), times)))
+            form = self.forms.plus(*parts)
+        return form
+
+    def _term(self, term: Term, c: Fraction, new: Callable[[Factor, Box], Form | None], box: Box) -> Form:
+        """One term with `new` factors for those that are made anew; what it sums over is free until its factors are
+        multiplied.
+        """
         (ranges, factors), forms = term, self.forms
         free = {-i - 1: variable(LENT + i) for i in range(len(ranges))}
+        here = {**box, **{LENT + i: r for i, r in enumerate(ranges)}}
         made = forms.number(c)
         for h, at, p in factors:
             one = (h, tuple(substitute(i, free) for i in at), p)
-            new = (
-                self._factor(one, name)
-                if name in self._in_head(h)
-                else forms.substitute(((((), (one,)), Fraction(1)),), {})
+            found = new(one, here)
+            made = self._count(
+                forms.product(made, forms.substitute(((((), (one,)), ONE),), {}) if found is None else found)
             )
-            made = self._count(forms.product(made, new))
         for i, over in enumerate(ranges):
             made = forms.total(made, LENT + i, over)
         return self._count(made)
@@ -195,6 +243,8 @@ class Unfolding:
                 made = [forms.substitute(f, values) for f in of]
                 if head.name == "maximum":
                     return forms.power(forms.larger(made), p)
+                if head.name in ("eq", "ne") and not head.words:
+                    return forms.power(forms.beside_infinity(head.name, made[0], made[1]), p)
                 return forms.power(forms.abstract(Kind.FUNCTION, head.name, head.words, made), p)
             case _:
                 raise Undecided(f"{head.name} of a named tensor")

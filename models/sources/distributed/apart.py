@@ -1,5 +1,5 @@
 """Takes operators apart into those that are known: what FSDP2 copies into and out of the tensors that it sends, lists
-of tensors, and attention as one operator with its gradient.
+of tensors, logarithms of sums of exponentials, and attention as one operator with its gradient.
 """
 
 from __future__ import annotations
@@ -152,8 +152,26 @@ def _attention_gradient(
     return inner @ (k * right) * left, _per_group(of_k, groups), _per_group(of_v, groups)
 
 
+def _log_of_both(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """log(exp(a) + exp(b)), with the greater one taken out."""
+    most = torch.maximum(a, b)
+    return most + ((a - most).exp() + (b - most).exp()).log()
+
+
+def _log_sigmoid(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """log(1 / (1 + exp(-x))); nothing is kept for its gradient."""
+    return -_log_of_both(torch.zeros_like(x), -x), x.new_zeros(0)
+
+
+def _log_sigmoid_gradient(grad: torch.Tensor, x: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+    return grad * (-x).sigmoid()
+
+
 PARTS: Final[Mapping[str, Callable[..., Any]]] = {
     **WINDOWS,
+    "aten::logaddexp": _log_of_both,
+    "aten::log_sigmoid_forward": _log_sigmoid,
+    "aten::log_sigmoid_backward": _log_sigmoid_gradient,
     "fsdp::all_gather_copy_in": _all_gather_copy_in,
     "fsdp::split_with_sizes_copy": _split_copy,
     "fsdp::chunk_cat": _chunk_cat,

@@ -32,7 +32,18 @@ class HostReads(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
     ) -> Any:
         if getattr(func, "__name__", "") in HOST and type(args[0]) in (torch.Tensor, torch.nn.Parameter):
             self.recorder.require_constant(args[0])
+        if func is torch.nn.functional.one_hot:
+            return _one_hot(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
+
+
+def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    """`one_hot` of classes that lie in range, which PyTorch reads on the host to see; their number, where it is not
+    said, hangs on them.
+    """
+    if num_classes <= 0 or tensor.dtype != torch.int64 or not isinstance(tensor, torch.Tensor):
+        return torch.nn.functional.one_hot(tensor, num_classes)
+    return tensor.unsqueeze(-1).eq(torch.arange(num_classes)).to(torch.int64)
 
 
 class SetUp(TorchDispatchMode):  # type: ignore[misc, unused-ignore]

@@ -393,6 +393,16 @@ def _histogram(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0)
     return inside.to(x.dtype).sum(0)
 
 
+def _counted_numbers(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
+    """How often each of the first whole numbers is there, all of them below the length that is asked for."""
+    if weights is not None or not minlength:
+        raise NotKnown("counts of weights, or of as many numbers as data say, which is not known here: say minlength")
+    with torch.utils._python_dispatch._disable_current_modes():
+        if x.numel() and int(x.max()) >= minlength:
+            raise NotKnown("counts numbers that are not below minlength, which is not known here")
+    return (x.unsqueeze(-1) == torch.arange(minlength)).to(torch.int64).sum(0)
+
+
 def _rows_of_groups(many: int, ends: torch.Tensor) -> torch.Tensor:
     """(groups, rows): whether a row lies in a group, of where groups end."""
     at = torch.arange(many).unsqueeze(0)
@@ -427,6 +437,7 @@ WINDOWS: Final[Mapping[str, Callable[..., Any]]] = {
     "aten::_embedding_bag_forward_only": _bags,
     "aten::_embedding_bag_backward": _bags_gradient_of_all,
     "aten::_embedding_bag_dense_backward": _bags_gradient,
+    "aten::bincount": _counted_numbers,
     "aten::histc": _histogram,
     "aten::_grouped_mm": _products_of_groups,
 }
