@@ -124,15 +124,15 @@ class Conditions(Abstraction):
                     there = {terms[0][0]: variable(-len(ranges) - 1)}  # as where a sum is cut to one position
                     alone = self._replaced(c, [*ranges, (int(point), int(point) + 1)], others, there)
                     return [(d, list(r), [*g, f]) for d, r, g in alone]
-                if head.kind is Kind.POSITIVE and (cut := _partly(terms, offset, known)) is not None:
+                if head.kind is Kind.POSITIVE and (cut := _partly(terms, offset, known, len(ranges))) is not None:
                     return [
                         (c, [over if HELD + i == cut[0] else r for i, r in enumerate(ranges)], list(factors))
                         for over in cut[1]
                     ]
-                if head.kind is Kind.NULL and (one := _same(terms, offset, known)) is not None:
+                if head.kind is Kind.NULL and (one := _same(terms, offset, known, len(ranges))) is not None:
                     v, at = one[0] - HELD, one[1]
                     changed = list(ranges)
-                    if at[0][0][0] >= HELD:  # the other variable takes only values that this one has
+                    if HELD <= at[0][0][0] < HELD + len(ranges):  # the other one has only its values
                         w, (low_v, high_v) = at[0][0][0] - HELD, ranges[v]
                         first, last = ranges[w]
                         changed[w] = (max(first, low_v - at[1]), min(last, high_v - at[1]))
@@ -176,6 +176,8 @@ class Conditions(Abstraction):
             inside = [(term, d) for term, d in rest if term != ((), ())]
             if own is None or abs(own) != 1 or len(inside) != 1 or inside[0][1] != -own or inside[0][0][0]:
                 continue
+            if _in_indices(HELD - 1 - v, inside[0][0][1]):  # [index_v = v]: how often is not known
+                continue
             ((h, at, power),) = inside[0][0][1] if len(inside[0][0][1]) == 1 else ((self.iota, (), ONE),)
             offset = dict(rest).get(((), ()), Fraction(0)) / own
             if h not in self.excepted or power != 1 or offset.denominator != 1:
@@ -217,6 +219,8 @@ class Conditions(Abstraction):
             else:
                 rest.append((term, c))
         if own is None or abs(own) != 1 or any(abs(c) != 1 and term != ((), ()) for term, c in rest):
+            return None, None
+        if any(_in_indices(v, factors) for (_, factors), _ in rest):  # another value for every index
             return None, None
         whole = all(term == ((), ()) or (len(term[1]) == 1 and term[1][0][0] in self.ceilings) for term, _ in rest)
         if not whole or any(c.denominator != 1 for _, c in rest):
@@ -323,9 +327,13 @@ def _regions(
     return range(low, sure), range(sure, may), range(may, high)
 
 
-def _partly(terms: Sequence[tuple[int, Fraction]], offset: Fraction, known: Box) -> tuple[int, list[Range]] | None:
-    """A variable that is summed over and its range in parts, on some of which a condition on it and others is known."""
-    bound = [w for w, _ in terms if w >= HELD]
+def _partly(
+    terms: Sequence[tuple[int, Fraction]], offset: Fraction, known: Box, many: int
+) -> tuple[int, list[Range]] | None:
+    """A variable that is summed over and its range in parts, on some of which a condition on it and others is known;
+    `many` are summed over.
+    """
+    bound = [w for w, _ in terms if HELD <= w < HELD + many]
     regions = _regions(terms, offset, known, bound[0]) if len(bound) == 1 < len(terms) else None
     if regions is None or sum(map(bool, regions)) < 2:
         return None
@@ -336,15 +344,15 @@ def _in_indices(v: int, factors: Sequence[Factor]) -> bool:
     return any(w == v for _, at, _ in factors for i in at for w, _ in i[0])
 
 
-def _same(terms: list[tuple[int, Fraction]], offset: Fraction, known: Box) -> tuple[int, Index] | None:
-    """A bound variable and the index that it equals, where the sum over it has that value."""
+def _same(terms: list[tuple[int, Fraction]], offset: Fraction, known: Box, many: int) -> tuple[int, Index] | None:
+    """Of `many` bound variables one and the index that it equals, where the sum over it has that value."""
     if len(terms) != 2 or offset.denominator != 1:
         return None
     for (v, c), (w, d) in (terms, terms[::-1]):
-        if v < HELD or v not in known or abs(c) != 1 or d != -c:
+        if not HELD <= v < HELD + many or abs(c) != 1 or d != -c:
             continue
         at: Index = (((w, 1),), int(-offset * c))
-        if w >= HELD and w in known:
+        if HELD <= w < HELD + many:
             return v, at
         if w in known and known[v][0] <= known[w][0] + at[1] and known[w][1] + at[1] <= known[v][1]:
             return v, at

@@ -122,8 +122,12 @@ class Forms(Infinity):
                 rest.append((term, c))
         if not rest:
             return found
-        masked = self.by_infinity(tuple(rest), lambda p, sign: ZERO if sign < 0 else self._exp(p))
+        masked = self.by_infinity(tuple(rest), self._exp_beside)
         return self.product(found, self._exp(tuple(rest)) if masked is None else masked)
+
+    def _exp_beside(self, p: Form, sign: int) -> Form:
+        """exp(p), beside the infinity of a sign: 0 where that is subtracted, beyond all numbers where it is added."""
+        return ZERO if sign < 0 else self._exp(self.plus(p, self.infinity()) if sign else p)
 
     def _exp(self, p: Form) -> Form:
         size = content(p)

@@ -41,12 +41,15 @@ class Held(NamedTuple):
 
 @dataclass
 class Known:
-    """What is seen of one input: what is read, below what each element lies, which numbers may be there instead."""
+    """What is seen of one input: what is read, below what each element lies, which numbers may be there instead, which
+    elements are compared with which number and else not read.
+    """
 
     floor: bool
     read: NDArray[np.bool_]
     below: Places
     but: set[int] = field(default_factory=set)
+    asked: list[tuple[int, Places]] = field(default_factory=list)
 
 
 def index_bounds(pair: Pair, work: Callable[[int], None]) -> dict[str, Bound]:
@@ -76,6 +79,9 @@ def index_bounds(pair: Pair, work: Callable[[int], None]) -> dict[str, Bound]:
             _follow(rank, mine, inputs, False, work)
     found = dict[str, Bound]()
     for name, one in inputs.items():
+        for number, places in one.asked:
+            if number not in one.but:  # what is no position may be that number
+                one.read[places.reshape(-1)] = True
         if one.below.any() and bool(np.all(one.below[one.read] > 0)) and len(one.but) <= 1:
             found[name] = Bound(int(one.below.max()), next(iter(one.but), None))
     return found
@@ -116,6 +122,7 @@ def _follow(
             continue
         if not inputs[one.name].floor and one.but is None and (but := _other(step)) is not None:
             others[made[0]] = one, *but
+            inputs[one.name].asked.append((but[1], one.places))
             continue
         for k, h in mine:
             seen, at = inputs[h.name], h.places.reshape(-1)

@@ -1,6 +1,7 @@
 """Tells what is known of the infinity that masks add or subtract: beside it every number is nothing.
 
-    exp         of what it is subtracted from is 0: exp(x - t L) = (1 - t) exp(x) for a truth value t
+    exp         of what it is subtracted from is 0: exp(x - t L) = (1 - t) exp(x) for a truth value t; of what it is
+                added to, exp(x + L), nothing is known
     comparison  x - t L = -L exactly where t is 1; x = L nowhere
 
 with x finite, as it is wherever a program is defined (what makes no number, as infinity minus infinity, is outside what
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from .conditions import Conditions
-from .terms import ZERO, Factor, Form, Kind
+from .terms import ZERO, Factor, Form, Head, Kind
 
 MOST_MASKS = 8
 """Truth values that masks of one number are made of: each doubles the cases."""
@@ -21,6 +22,10 @@ MOST_MASKS = 8
 
 class Infinity(Conditions):
     """Forms in which the infinity of masks may stand."""
+
+    def infinity(self) -> Form:
+        """That of masks."""
+        return self.element(self.head(Head(Kind.LIMIT, "infinity")), ())
 
     def take_for_infinite(self, h: int) -> None:
         """The infinity of masks may stand in a head."""

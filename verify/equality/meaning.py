@@ -18,7 +18,7 @@ from typing import Final
 from ...models.equality.program import Step, Word
 from .functions import HALF, Forms
 from .index import Index, Range, Undecided, variable
-from .terms import Form, Head, Kind
+from .terms import Form, Kind
 from .values import Tensors, Value
 
 MOST_DENOMINATOR: Final = 1_000_000
@@ -57,7 +57,7 @@ def real(value: Word, forms: Forms) -> Form:
             raise Undecided("reads a number that is none")
         if isinf(value):
             sign = 1 if value > 0 else -1
-            return forms.times(forms.element(forms.head(Head(Kind.LIMIT, "infinity")), ()), Fraction(sign))
+            return forms.times(forms.infinity(), Fraction(sign))
     exact = Fraction(value)
     near = exact.limit_denominator(MOST_DENOMINATOR)
     if abs(near - exact) <= NEAR * abs(exact):

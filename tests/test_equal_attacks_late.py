@@ -1,0 +1,151 @@
+"""What a second attack of November 2026 got proved by `equal`: infinities that are added, labels that are their own
+positions, elements that nobody takes for positions; and what it got refused: sums over positions inside a division.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+import pytest
+from hostile_equalities import Drawn, pair
+
+from shardproof.models.equality.pair import Pair, Part
+from shardproof.models.equality.program import Described, RankProgram, Step
+from shardproof.models.problem.claims import Verdict
+from shardproof.verify.budget import Budget
+from shardproof.verify.equality.certificate import check_pair
+
+F, I, B = "float32", "int64", "bool"
+Shape = tuple[int, ...]
+Made = Callable[["Program"], tuple[int, ...]]
+
+
+class Program(Drawn):
+    """Steps that say what type they make."""
+
+    def do(self, operator: str, reads: tuple[int, ...], made: Shape, dtype: str = F, /, **words: object) -> int:
+        number = len(self.tensors)
+        self.tensors.append(Described(made, dtype))
+        self.steps.append(Step(operator, reads, (number,), tuple(words.items())))  # type: ignore[arg-type]
+        return number
+
+    def full(self, shape: Shape, value: float, dtype: str = F) -> int:
+        return self.do("full", (), shape, dtype, shape=shape, value=value, dtype=dtype)
+
+    def places(self, many: int) -> int:
+        return self.do("iota", (), (many,), I, n=many, start=0.0, step=1.0, dtype=I)
+
+    def as_numbers(self, condition: int) -> int:
+        return self.do("cast", (condition,), self.shape(condition), F, dtype=F, was=B)
+
+
+def proved(sources: tuple[tuple[Shape, str], ...], one: Made, other: Made) -> bool:
+    """Whether what one rank makes is seen to be what the one device makes of the same."""
+    programs = []
+    for make in (one, other):
+        drawn = Program(*sources)
+        outputs = tuple((f"output{k}", n) for k, n in enumerate(make(drawn)))
+        programs.append(RankProgram(tuple(drawn.sources), tuple(drawn.steps), outputs, tuple(drawn.tensors)))
+    single, rank = programs
+    given = pair(rank).given
+    results = tuple((n, Part(n, tuple(((0, 0, k),) for k in rank.tensors[i].shape))) for n, i in rank.outputs)
+    return check_pair(Pair(single, (rank,), (), given, (results,), (), ((),)), Budget.with_large()).verdict is (
+        Verdict.PROVED
+    )
+
+
+@pytest.mark.parametrize(("number", "elsewhere", "fine"), [(-inf, 0.0, True), (inf, 0.0, False), (inf, 1.0, False)])
+def test_an_infinity_that_is_added_does_not_go_away(number: float, elsewhere: float, fine: bool) -> None:
+    """exp(x + L) was exp(x), so exp of what is masked with +inf was 1 there."""
+
+    def masked(p: Program) -> tuple[int, ...]:
+        return (p.do("exp", (p.do("where", (0, 1, p.full((), number)), (4,)),), (4,)),)
+
+    def chosen(p: Program) -> tuple[int, ...]:
+        return (p.do("where", (0, p.do("exp", (1,), (4,)), p.full((), elsewhere)), (4,)),)
+
+    assert proved((((4,), B), ((4,), F)), masked, chosen) is fine
+
+
+def _added(number: float) -> bool:
+    def one(p: Program) -> tuple[int, ...]:
+        return (p.do("exp", (p.do("add", (0,), (4,), number=number),), (4,)),)
+
+    return proved((((4,), F),), one, lambda p: (p.do("exp", (0,), (4,)),))
+
+
+def test_exp_of_an_infinity_is_none_of_a_number() -> None:
+    assert _added(0.0) and not _added(inf) and not _added(-inf)
+
+
+@pytest.mark.parametrize("ignored", [None, -100])
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_labels_are_not_counted_at_their_own_positions(ignored: int | None, diagonal: bool) -> None:
+    """One label equals one of 0, 1, 2, 3; of four labels, how many stand at their own positions is not known."""
+
+    def picked(p: Program) -> int:
+        labels = 1
+        if ignored is not None:
+            labels = p.do("where", (p.do("ne", (1,), (4,), B, number=ignored), 1, p.full((), 0.0, I)), (4,), I)
+        return p.do("index", (0, labels), (4, 3), wrap=False)
+
+    def one(p: Program) -> tuple[int, ...]:
+        wide = (4,) if diagonal else (4, 4)
+        labels = 1 if diagonal else p.do("reshape", (1,), (4, 1), I, shape=(4, 1))
+        hits = p.as_numbers(p.do("eq", (labels, p.places(4)), wide, B))
+        made = () if diagonal else (4,)
+        return picked(p), p.do("sum", (hits,), made, dims=(len(wide) - 1,), keep=False)
+
+    def other(p: Program) -> tuple[int, ...]:
+        made = () if diagonal else (4,)
+        if ignored is None:
+            return picked(p), p.full(made, 1.0)
+        label = p.do("slice", (1,), (1,), I, dim=0, start=0, stop=1, step=1) if diagonal else 1
+        label = p.do("reshape", (label,), made, I, shape=made)
+        return picked(p), p.as_numbers(p.do("ne", (label,), made, B, number=ignored))
+
+    assert proved((((4, 3), F), ((4,), I)), one, other) is not diagonal
+
+
+@pytest.mark.parametrize(("first", "fine"), [(0, True), (3, False)])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_what_is_compared_and_no_position_may_be_any_number(first: int, fine: bool, swapped: bool) -> None:
+    """Elements 0 to 2 are positions of five, and none is 7; element 3 may be."""
+
+    def picked(p: Program) -> tuple[int, int]:
+        three, one = (
+            p.do("slice", (1,), (b - a,), I, dim=0, start=a, stop=b, step=1) for a, b in ((0, 3), (first, first + 1))
+        )
+        return p.do("index", (0, three), (3, 3), wrap=False), one
+
+    def compared(p: Program) -> tuple[int, ...]:
+        rows, one = picked(p)
+        return rows, p.as_numbers(p.do("eq", (one,), (1,), B, number=7))
+
+    def nothing(p: Program) -> tuple[int, ...]:
+        return picked(p)[0], p.full((1,), 0.0)
+
+    programs = (nothing, compared) if swapped else (compared, nothing)
+    assert proved((((5, 3), F), ((4,), I)), *programs) is fine
+
+
+@pytest.mark.parametrize("weight", [0.5, 1.0])
+def test_positions_inside_a_division_are_no_broken_program(weight: float) -> None:
+    """The sum over j of x[i, j] / (1 + [i = j]): its variable was taken for one that a condition's sum binds."""
+
+    def diagonal(p: Program) -> int:
+        return p.as_numbers(
+            p.do("eq", (p.do("reshape", (p.places(4),), (4, 1), I, shape=(4, 1)), p.places(4)), (4, 4), B)
+        )
+
+    def one(p: Program) -> tuple[int, ...]:
+        below = p.do("add", (diagonal(p),), (4, 4), number=1.0)
+        return (p.do("sum", (p.do("div", (0, below), (4, 4)),), (4,), dims=(1,), keep=False),)
+
+    def two(p: Program) -> tuple[int, ...]:
+        own = p.do("mul", (p.do("mul", (0, diagonal(p)), (4, 4)),), (4, 4), number=weight)
+        rest = p.do("sub", (0, own), (4, 4))
+        return (p.do("sum", (rest,), (4,), dims=(1,), keep=False),)
+
+    assert not proved((((4, 4), F),), one, two) or weight == 0.5  # and raises nothing
