@@ -220,8 +220,10 @@ def test_any_accepted_log_only_lowers_the_optimum() -> None:
                 int(rule),
                 rng.randrange(n),
                 rng.randint(-1, max(n, 3)),
-                rng.randint(-1, 6 if rule is Rule.OVERFULL else 3),
+                rng.randint(-1, 6 if rule in (Rule.OVERFULL, Rule.CLIQUE) else 3),
             )
+            if rule is Rule.IMPLIED:
+                entry = (int(rule), *rng.sample(range(max(n, 3)), 3))
             new = kept
             if rule is Rule.ROWS:
                 new = [*kept, np.array(sorted(rng.sample(steps, rng.randint(0, len(steps)))), dtype=np.int64)]

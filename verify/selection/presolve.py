@@ -365,7 +365,7 @@ class _State:
         for i, mine in members.items():
             for j, its in members.items():
                 if i < j:
-                    self._charge(len(mine) * len(its))
+                    self._charge(PART + len(mine) * len(its))
                     if (self._edge(i, j)[np.ix_(mine, its)] < FORBIDDEN).any():
                         raise Wrong(f"choices of vertices {i} and {j} go together")
         self.labels.append(np.arange(1 + len(members), dtype=np.int64))

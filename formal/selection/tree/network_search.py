@@ -22,14 +22,19 @@ import numpy as np
 
 from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
 from ....proofs.selection.certificates import Dual, Elimination, Open, Point, Record, Split
+from ..engines.encodings.relaxation import Relaxation
 from ..model.dense import DenseProblem, alternating, concatenate_all, dense_problem, sides
-from ..model.factored import Domains
+from ..model.factored import Base, Domains
 from ..model.infinity import INFINITY, NOTHING
 from ..model.units import denominator_for
 from ..presolve.presolve import Presolved, presolve
 from . import network_kernels as kernels
 from .network_kernels import FAR, LIMIT
 from .run import Run
+
+
+Heap = list[tuple[float, int, "Node"]]
+"""Open nodes, least bound first."""
 
 
 @dataclass(eq=False)
@@ -134,7 +139,13 @@ class NetworkSearch:
             return None
         root = _first(net, None, -FAR, 0)
         if not self._eliminated(root):
-            self._search(root)
+            open_: Heap = [(root.key, 0, root)]
+            self._search(open_, self.options.first)
+            if open_ and not self._over():
+                core = self._core(root)
+                if self._relaxed(core):
+                    open_ = [(core.key, 0, core)]
+                self._search(open_)
         record, bound = self._record(root)
         if NOTHING < bound < run.enough():  # the tree is not done: what is above its bound already needs nothing below
             self.goal = bound
@@ -168,10 +179,37 @@ class NetworkSearch:
 
     # ------------------------------------------------------------------ the tree
 
-    def _search(self, root: Node) -> None:
-        open_: list[tuple[float, int, Node]] = [(root.key, 0, root)]
+    def _core(self, root: Node) -> Node:
+        """The node at which the tree begins: those above were fixed and presolved, not branched on."""
+        while root.reduced is not None and root.reduced[1] is not None:
+            root = root.reduced[1]
+        return root
+
+    def _relaxed(self, node: Node) -> bool:
+        """Whether the linear relaxation improves the messages of `node`, whose tree then begins anew."""
+        net = node.net
+        domains = net.domains(node.cnt, node.lab)
+        pairs = net.flat.problem.edges
+        if not node.children or sum(domains[e.u].size * domains[e.v].size for e in pairs) > self.options.relaxed:
+            return False
+        to_u, to_v = sides(net.flat.graph, node.messages)
+        program = Relaxation(net.flat.problem, Base(net.flat.problem, net.q))
+        found = program.solve(domains, Dual(tuple(to_u), tuple(to_v), net.q), self.clock)
+        if found.dual is None:
+            return False
+        messages = alternating(found.dual.to_u, found.dual.to_v)
+        before, node.messages = node.messages, messages
+        bound = self._settled(net, messages.copy(), node.cnt, node.lab, 0, 1)
+        if bound <= node.bound:
+            node.messages = before
+            return False
+        node.children, node.vertex, node.bound = [], -1, bound
+        return True
+
+    def _search(self, open_: Heap, nodes: int | None = None) -> None:
+        """Work on open nodes, so many at most."""
         count = 1
-        while open_ and not self._over():
+        while open_ and not self._over() and (nodes is None or nodes > 0):
             _, _, node = heapq.heappop(open_)
             if node.depth:
                 self.outer.progress.update("tree", node.net.units(node.bound), self.outer.upper())
@@ -182,6 +220,7 @@ class NetworkSearch:
                 self._work(node)
                 below = node.reduced[1] if node.reduced is not None else None
                 stack += reversed(node.children) if below is None else [below]
+            nodes = None if nodes is None else nodes - self.options.dive + left
             for node in stack:
                 heapq.heappush(open_, (node.key, count, node))
                 count += 1
