@@ -22,6 +22,8 @@ from .state import Clique, State
 Literal = tuple[int, int]
 """Vertex and choice."""
 
+Pair = tuple[Literal, Literal]
+
 
 def exclusions(state: State, options: PresolveOptions) -> Iterator[Clique]:
     """Cliques of at least `options.clique` choices of vertices with two, which are all on hand before the first is
@@ -56,15 +58,13 @@ def _conflicts(state: State, most: int) -> dict[Literal, set[Literal]]:
     return near
 
 
-def _grown(pair: tuple[Literal, Literal], near: dict[Literal, set[Literal]], left: set[tuple[Literal, Literal]]) -> list[Literal]:
+def _grown(pair: Pair, near: dict[Literal, set[Literal]], left: set[Pair]) -> list[Literal]:
     """A clique with `pair`, ascending."""
     clique = list(pair)
     can = near[pair[0]] & near[pair[1]]
     while can:
-        def gain(x: Literal) -> tuple[int, int, Literal]:
-            return sum((min(x, y), max(x, y)) in left for y in clique), len(near[x] & can), x
-
-        best = max(can, key=gain)
+        gains = {x: (sum((min(x, y), max(x, y)) in left for y in clique), len(near[x] & can), x) for x in can}
+        best = max(can, key=gains.__getitem__)
         clique.append(best)
         can &= near[best]
     return sorted(clique)

@@ -1,7 +1,8 @@
 """Reduces a problem exactly, known as presolve: a smaller problem with the same optimum, a log that a
 checker can replay, and the way back.
 
-Order: vertices for cliques of choices that exclude each other (`cliques.py`); to a fixpoint, (1) arc consistency, fixing, functional merges and separable edges over the pairs that changed,
+Order: vertices for cliques of choices that exclude each other (`cliques.py`); then to a fixpoint,
+(1) arc consistency, fixing, functional merges and separable edges over the pairs that changed,
 (2) labels that exceed the limit on their own, rows that the limit or other rows imply, (3) dominance and elimination
     over the vertices that changed.
 The rules and why none loses all optima: `proofs/selection/presolve_log.py`; ties are broken by the smaller number,

@@ -32,7 +32,6 @@ from . import network_kernels as kernels
 from .network_kernels import FAR, LIMIT
 from .run import Run
 
-
 Heap = list[tuple[float, int, "Node"]]
 """Open nodes, least bound first."""
 
