@@ -120,7 +120,7 @@ class NetworkSearch:
 
     def __init__(self, run: Run) -> None:
         self.outer, self.options, self.clock = run, run.options.network, run.clock
-        self.held = self.records = self.spent = 0
+        self.held = self.records = self.spent = self.count = 0
         self.checking_s = 0.0
         self.goal = INFINITY
 
@@ -207,7 +207,6 @@ class NetworkSearch:
 
     def _search(self, open_: Heap, nodes: int | None = None) -> None:
         """Work on open nodes, so many at most."""
-        count = 1
         while open_ and not self._over() and (nodes is None or nodes > 0):
             _, _, node = heapq.heappop(open_)
             if node.depth:
@@ -221,8 +220,8 @@ class NetworkSearch:
                 stack += reversed(node.children) if below is None else [below]
             nodes = None if nodes is None else nodes - self.options.dive + left
             for node in stack:
-                heapq.heappush(open_, (node.key, count, node))
-                count += 1
+                self.count += 1
+                heapq.heappush(open_, (node.key, self.count, node))
 
     def _over(self) -> bool:
         """Out of time, of which the check of what was found has its part, or of room."""
