@@ -83,7 +83,7 @@ def _apply(state: _State, record: Reduced, run: Ints) -> None:
         case Rule.CLIQUE:
             state.clique(run)
         case Rule.IMPLIED:
-            state.implied(i, a, h)
+            state.free_implied(i, a, h)
         case _:
             raise Wrong("unknown rule")
 
@@ -380,7 +380,7 @@ class _State:
             taken[1 + k] = ~taken[1 + k]
             self._join(h, i, np.where(taken, FORBIDDEN, 0).astype(np.int64))
 
-    def implied(self, i: int, j: int, h: int) -> None:
+    def free_implied(self, i: int, j: int, h: int) -> None:
         table, one, other = self._edge(i, j), self._edge(i, h), self._edge(j, h)
         self._charge(one.shape[0] * other.shape[0] * (1 + one.shape[1]))
         together = (one < FORBIDDEN).astype(np.int64) @ (other < FORBIDDEN).T.astype(np.int64)

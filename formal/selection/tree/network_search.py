@@ -5,9 +5,10 @@
                 round is one `Dual` record, and what it fixes holds below
     branching   a few vertices are tried, each part swept once; the one whose parts would leave the smallest tree
     order       depth first for some nodes, then from the open node of least bound
+    restart     a tree that is not done after the first nodes begins anew, from messages of the linear relaxation
 
 Records stay valid when a better solution turns up: a bound on fewer labels is no smaller, and against a smaller cost
-more of them leave.  So nothing is computed again at the end, and what a node above closes by then is left out.
+more leave.  So nothing is computed again at the end, and what a node above closes by then is left out.
 Sources: Allouche et al., "Anytime hybrid best-first search with tree decomposition for weighted CSP", 2015; Cooper et
 al., "Soft arc consistency revisited", 2010.
 """
@@ -193,16 +194,14 @@ class NetworkSearch:
             return False
         to_u, to_v = sides(net.flat.graph, node.messages)
         program = Relaxation(net.flat.problem, Base(net.flat.problem, net.q))
-        found = program.solve(domains, Dual(tuple(to_u), tuple(to_v), net.q), self.clock)
-        if found.dual is None:
+        found = program.solve(domains, Dual(tuple(to_u), tuple(to_v), net.q), self.clock).dual
+        if found is None:
             return False
-        messages = alternating(found.dual.to_u, found.dual.to_v)
-        before, node.messages = node.messages, messages
+        messages = alternating(found.to_u, found.to_v)
         bound = self._settled(net, messages.copy(), node.cnt, node.lab, 0, 1)
         if bound <= node.bound:
-            node.messages = before
             return False
-        node.children, node.vertex, node.bound = [], -1, bound
+        node.messages, node.children, node.vertex, node.bound = messages, [], -1, bound
         return True
 
     def _search(self, open_: Heap, nodes: int | None = None) -> None:
