@@ -6,11 +6,13 @@ something.
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations
 
+import independent_checker
 import numpy as np
 import pytest
 import selection_cases as cases
@@ -26,6 +28,7 @@ from shardproof.models.problem.selection_problem import FINITE_LIMIT, FORBIDDEN,
 from shardproof.proofs.selection.certificates import Dual, Open, Point, Reduced, RowConflict, Split
 from shardproof.proofs.selection.file import read_certificate, write_certificate
 from shardproof.proofs.selection.presolve_log import Rule
+from shardproof.proofs.selection.problem_file import _encode
 from shardproof.verify.selection.certificate import check_selection, tree_bound
 from shardproof.verify.selection.ground import Facts, Ground, Refuted
 from shardproof.verify.selection.presolve import replay
@@ -345,6 +348,13 @@ def exclusive(seed: int, n: int = 6) -> SelectionProblem:
     return SelectionProblem("exclusive", tuple(costs), tuple(tables), tuple(edges)).check()
 
 
+def second_opinion(problem: SelectionProblem, record: Reduced) -> str:
+    """The verdict of the independent checker on a log that proves no bound."""
+    text = json.dumps(_encode(problem, lambda a: a.tolist())).encode()
+    certificate = cases.certified(problem, LowerBound(0), record)
+    return independent_checker.check(write_certificate(None, certificate), text)[0]
+
+
 def test_cliques_keep_the_optimum_and_their_logs_say_why() -> None:
     made = refused = 0
     for seed in range(60):
@@ -361,6 +371,7 @@ def test_cliques_keep_the_optimum_and_their_logs_say_why() -> None:
         assert made_of is not None
         want = reduced(problem, record, [[0, 1] for _ in problem.vertices])
         assert want is not None and want.sha256() == replace(made_of.problem, name="left").sha256()
+        assert second_opinion(problem, record) == "undecided"
         best = int(tiny.landscape(problem).min())
         assert int(tiny.landscape(made_of.problem).min()) == best
         if found.problem is not None and best < FORBIDDEN:
@@ -383,5 +394,12 @@ def test_cliques_keep_the_optimum_and_their_logs_say_why() -> None:
             for wrong in (*([flipped] if bad else []), numbered, twice):
                 with pytest.raises(Refuted):
                     replay(ground, Reduced(wrong, (), Open()), list(ground.full), Facts(), "record")
+                assert second_opinion(problem, Reduced(wrong, (), Open())) == "refuted"
                 refused += 1
+        implied = log[log[:, 0] == Rule.IMPLIED]
+        for entry in implied.tolist():  # before the vertex of the clique is there, and a second time
+            for wrong in (np.array([entry]), np.array([*log.tolist(), entry])):
+                with pytest.raises(Refuted):
+                    replay(ground, Reduced(wrong, (), Open()), list(ground.full), Facts(), "record")
+                assert second_opinion(problem, Reduced(wrong, (), Open())) == "refuted"
     assert made > 20 and refused > 200
