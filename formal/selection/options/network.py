@@ -26,9 +26,9 @@ class NetworkOptions:
     """rounds, 1 and more: of sweeps and fixing at a node"""
     candidates: int = 6
     """vertices, 1 and more: tried before one is branched on; a record costs its checker more than a trial costs here"""
-    singles: int = 24
+    singles: int = 64
     """labels, 1 and more: up to so many are branched on one by one, more as the cheapest and the rest: 4 make two to
-    five times as many records of links, pedigrees and auctions"""
+    ten times as many records of radio links, pedigrees and auctions"""
     dive: int = 64
     """nodes, 1 and more: searched depth first before the open node of least bound is next"""
     first: int = 64
