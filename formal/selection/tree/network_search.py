@@ -352,7 +352,7 @@ class NetworkSearch:
             for part in parts:
                 cnt, lab = self._restricted(node, v, part)
                 reached.append(self._settled(net, node.messages.copy(), cnt, lab, 1, 1))
-            size = sum(0.0 if r >= target else 2.0 ** (-8.0 * (r - base) / gap) for r in reached)
+            size = sum(0.0 if r >= target else 2.0 ** (-8.0 * max(0, r - base) / gap) for r in reached)
             if best is None or size < best[0] - 1e-12:
                 best = size, v, parts, reached
             if size == 0.0:
