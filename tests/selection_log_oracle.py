@@ -10,7 +10,7 @@ import numpy as np
 
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
 from shardproof.proofs.selection.certificates import Reduced
-from shardproof.proofs.selection.presolve_log import BASELINE, Rule
+from shardproof.proofs.selection.presolve_log import AT_MOST_ONE, BASELINE, Rule
 
 INF = float("inf")
 
@@ -53,6 +53,8 @@ class State:
             }
             for v, d in self.labels.items()
         }
+        self.count = len(problem.vertices)
+        self.clique: list[tuple[int, int]] = []  # named by the CLIQUE entries just before
 
     def _add(self, i: int, j: int, entries: dict[tuple[int, int], float]) -> None:
         for (a, b), value in entries.items():
@@ -96,10 +98,45 @@ class State:
                     return False
                 others = sum(min(self.used[v][x][b] for x in self.labels[v]) for v in self.labels if v != i)
                 return self.used[i][a][b] + self.base[b] + others > self.limit
+            case Rule.CLIQUE if a not in labels:
+                return False
+            case Rule.CLIQUE if b == self.count - 1 and self.clique:
+                pairs = [(self.table.get((i, w), {}).get((a, y), 0), w) for w, y in self.clique]
+                return (i, a) not in self.clique and all(w == i or cost == INF for cost, w in pairs)
+            case Rule.CLIQUE:
+                return b == self.count
+            case Rule.IMPLIED:
+                return bool(self._freed(i, j, b))
             case Rule.ARC | Rule.MERGE | Rule.FOLLOW | Rule.SEPARABLE:
                 return (i, j) in self.table and self._pair_applies(rule, i, j)
             case _:
                 return False
+
+    def _freed(self, i: int, j: int, h: int) -> list[tuple[int, int]]:
+        """Entries of T_ij that IMPLIED sets to 0."""
+        if not all(pair in self.table for pair in ((i, j), (i, h), (j, h))):
+            return []
+        one, other = self.table[i, h], self.table[j, h]
+        return [
+            (x, y)
+            for (x, y), cost in self.table[i, j].items()
+            if cost == INF and all(one[x, z] == INF or other[y, z] == INF for z in self.labels[h])
+        ]
+
+    def _join_clique(self, h: int) -> None:
+        """The vertex h of the choices named so far."""
+        members = list(dict.fromkeys(v for v, _ in self.clique))
+        for w in self.near(h) if h in self.labels else []:
+            del self.table[h, w], self.table[w, h]
+        self.labels[h] = list(range(1 + len(members)))
+        self.cost[h] = dict.fromkeys(self.labels[h], 0)
+        self.used[h] = {k: dict.fromkeys(self.steps, 0) for k in self.labels[h]}
+        for place, v in enumerate(members):
+            one = {}
+            for k in self.labels[h]:
+                for x in self.labels[v]:
+                    one[k, x] = 0 if (k == 1 + place) == ((v, x) in self.clique) else INF
+            self._add(h, v, one)
 
     def _pair_applies(self, rule: int, i: int, j: int) -> bool:
         t, labels, others = self.table[i, j], self.labels[i], self.labels[j]
@@ -126,6 +163,8 @@ class State:
     def apply(self, rule: int, i: int, a: int, b: int, steps: tuple[np.ndarray, ...] = ()) -> None:
         """The effect of an entry that applies."""
         j = a
+        if rule != Rule.CLIQUE or b == self.count:
+            self.clique = []
         match rule:
             case Rule.ROWS:
                 self.steps = steps[i].tolist()
@@ -160,6 +199,13 @@ class State:
                 del self.table[i, j], self.table[j, i]
             case Rule.DOMINATED | Rule.OVERFULL:
                 self._keep(i, [x for x in self.labels[i] if x != a])
+            case Rule.CLIQUE:
+                self.count = b + 1
+                self.clique.append((i, a))
+                self._join_clique(b)
+            case Rule.IMPLIED:
+                for x, y in self._freed(i, j, b):
+                    self.table[i, j][x, y] = self.table[j, i][y, x] = 0
             case Rule.ELIMINATE:
                 ends, c = self.near(i), self.cost[i]
                 if not ends:
@@ -211,9 +257,8 @@ class State:
     def problem_left(self) -> SelectionProblem:
         """P' of the record; usages by single steps."""
         number = {v: k for k, v in enumerate(sorted(self.labels))}
-        vertices = [
-            Vertex(self.problem.vertices[v].name, _array([self.cost[v][a] for a in self.labels[v]])) for v in number
-        ]
+        names = [v.name for v in self.problem.vertices] + [AT_MOST_ONE] * self.count
+        vertices = [Vertex(names[v], _array([self.cost[v][a] for a in self.labels[v]])) for v in number]
         pairs = sorted((i, j) for i, j in self.table if i < j)
         tables = [
             np.stack([_array([self.table[i, j][a, b] for b in self.labels[j]]) for a in self.labels[i]])

@@ -51,9 +51,11 @@ def entries_about(problem: SelectionProblem) -> Iterator[tuple[Rule, int, int, i
             yield rule, i, 0, 0
         for j in range(-1, n + 1):
             yield from ((rule, i, j, 0) for rule in (Rule.ARC, Rule.MERGE, Rule.FOLLOW, Rule.SEPARABLE))
+            yield from ((Rule.IMPLIED, i, j, h) for h in range(-1, n + 1))
         for a in range(-1, k + 1):
             yield from ((Rule.DOMINATED, i, a, b) for b in range(-1, k + 1))
             yield from ((Rule.OVERFULL, i, a, t) for t in range(-2, 7))
+            yield from ((Rule.CLIQUE, i, a, h) for h in range(n - 1, n + 2))
 
 
 @pytest.mark.parametrize("seeds", some_or_all(50, 110))
@@ -179,7 +181,7 @@ def unknown_things() -> Iterator[Mutant]:
     """Rules, vertices, neighbours, choices and lists of steps that do not exist."""
     for o in originals()[:12]:
         log = entries_of(o)
-        for rule in (0, -1, 10, 1 << 40, -(1 << 62)):
+        for rule in (0, -1, len(Rule) + 1, 1 << 40, -(1 << 62)):
             yield with_log(o, [*log, (rule, 0, 0, 0)], f"rule {rule}")
             yield with_log(o, [(rule, 0, 0, 0), *log], f"rule {rule} first")
         for rule in Rule:

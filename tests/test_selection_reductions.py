@@ -6,9 +6,13 @@ something.
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
+from dataclasses import replace
+from itertools import combinations
 
+import independent_checker
 import numpy as np
 import pytest
 import selection_cases as cases
@@ -16,7 +20,7 @@ import selection_reduction_cases as tiny
 from budgets import some_or_all
 from oracles import bound_of, everything
 from random_problems import reducible
-from selection_log_oracle import reduced
+from selection_log_oracle import State, reduced
 
 from shardproof.formal.selection.presolve.presolve import Presolved, presolve
 from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
@@ -24,6 +28,7 @@ from shardproof.models.problem.selection_problem import FINITE_LIMIT, FORBIDDEN,
 from shardproof.proofs.selection.certificates import Dual, Open, Point, Reduced, RowConflict, Split
 from shardproof.proofs.selection.file import read_certificate, write_certificate
 from shardproof.proofs.selection.presolve_log import Rule
+from shardproof.proofs.selection.problem_file import _encode
 from shardproof.verify.selection.certificate import check_selection, tree_bound
 from shardproof.verify.selection.ground import Facts, Ground, Refuted
 from shardproof.verify.selection.presolve import replay
@@ -220,8 +225,10 @@ def test_any_accepted_log_only_lowers_the_optimum() -> None:
                 int(rule),
                 rng.randrange(n),
                 rng.randint(-1, max(n, 3)),
-                rng.randint(-1, 6 if rule is Rule.OVERFULL else 3),
+                rng.randint(-1, 6 if rule in (Rule.OVERFULL, Rule.CLIQUE) else 3),
             )
+            if rule is Rule.IMPLIED:
+                entry = (int(rule), *rng.sample(range(max(n, 3)), 3))
             new = kept
             if rule is Rule.ROWS:
                 new = [*kept, np.array(sorted(rng.sample(steps, rng.randint(0, len(steps)))), dtype=np.int64)]
@@ -325,3 +332,74 @@ def test_whole_certificate_from_the_reduced_problem() -> None:
         problem, cases.certified(problem, Optimal(reduction.solution_back(inner[1]), inner[0]), proof)
     )
     assert result.verdict is Verdict.PROVED
+
+
+def exclusive(seed: int, n: int = 6) -> SelectionProblem:
+    """Vertices with two choices, pairs of which exclude each other."""
+    rng = random.Random(seed)
+    edges, tables = [], []
+    for u, v in combinations(range(n), 2):
+        if rng.random() < 0.6:
+            table = np.zeros((2, 2), dtype=np.int64)
+            table[int(rng.random() < 0.8), int(rng.random() < 0.8)] = FORBIDDEN
+            edges.append(Edge(u, v, len(tables)))
+            tables.append(table + rng.choice([0, 0, 1]) * (table < FORBIDDEN))
+    costs = [Vertex(f"v{i}", np.array([rng.randint(0, 9), rng.randint(0, 9)])) for i in range(n)]
+    return SelectionProblem("exclusive", tuple(costs), tuple(tables), tuple(edges)).check()
+
+
+def second_opinion(problem: SelectionProblem, record: Reduced) -> str:
+    """The verdict of the independent checker on a log that proves no bound."""
+    text = json.dumps(_encode(problem, lambda a: a.tolist())).encode()
+    certificate = cases.certified(problem, LowerBound(0), record)
+    return independent_checker.check(write_certificate(None, certificate), text)[0]
+
+
+def test_cliques_keep_the_optimum_and_their_logs_say_why() -> None:
+    made = refused = 0
+    for seed in range(60):
+        problem = exclusive(seed)
+        ground = Ground(problem)
+        found = presolve(problem)
+        assert found is not None
+        log = found.log[np.isin(found.log[:, 0], (Rule.CLIQUE, Rule.IMPLIED))]
+        if not log.size:
+            continue
+        made += 1
+        record = Reduced(log, (), Open())
+        made_of = replay(ground, record, list(ground.full), Facts(), "record")
+        assert made_of is not None
+        want = reduced(problem, record, [[0, 1] for _ in problem.vertices])
+        assert want is not None and want.sha256() == replace(made_of.problem, name="left").sha256()
+        assert second_opinion(problem, record) == "undecided"
+        best = int(tiny.landscape(problem).min())
+        assert int(tiny.landscape(made_of.problem).min()) == best
+        if found.problem is not None and best < FORBIDDEN:
+            inner = int(tiny.landscape(found.problem).argmin())
+            at = np.unravel_index(inner, [v.cost.size for v in found.problem.vertices])
+            x = found.solution_back(tuple(map(int, at)))
+            assert problem.cost_of(x) == best
+            there = found.project(x)
+            assert there is None or found.problem.cost_of(there) <= best
+        clique = np.flatnonzero(log[:, 0] == Rule.CLIQUE)
+        for k in clique.tolist():  # another choice of a member, another number, a member twice
+            i, a, h = log[k, 1:].tolist()
+            members = log[clique][log[clique, 3] == h, 1:3].tolist()
+            flipped = log[: clique[-1] + 1].copy()
+            flipped[k, 2] = 1 - a
+            pairs = State(problem)
+            bad = any(w != i and pairs.table[i, w][1 - a, y] < FORBIDDEN for w, y in members)
+            numbered, twice = log[: k + 1].copy(), np.insert(log[: k + 1], k, log[k], axis=0)
+            numbered[k, 3] += 2
+            for wrong in (*([flipped] if bad else []), numbered, twice):
+                with pytest.raises(Refuted):
+                    replay(ground, Reduced(wrong, (), Open()), list(ground.full), Facts(), "record")
+                assert second_opinion(problem, Reduced(wrong, (), Open())) == "refuted"
+                refused += 1
+        implied = log[log[:, 0] == Rule.IMPLIED]
+        for entry in implied.tolist():  # before the vertex of the clique is there, and a second time
+            for wrong in (np.array([entry]), np.array([*log.tolist(), entry])):
+                with pytest.raises(Refuted):
+                    replay(ground, Reduced(wrong, (), Open()), list(ground.full), Facts(), "record")
+                assert second_opinion(problem, Reduced(wrong, (), Open())) == "refuted"
+    assert made > 20 and refused > 200

@@ -26,6 +26,13 @@ ELIMINATE  (i)           i has at most two neighbours and, at every step, all it
                          its choices goes to the constant, to the neighbour's costs, or to the table between the two
                          neighbours; its usage to the base.
 OVERFULL   (i, a, t)     u_t,i(a) + base_t + sum_{v != i} min u_t,v > limit: a leaves.
+CLIQUE     (i, a, h)     neighbouring entries of one h together name choices A_i of vertices i: any two of different
+                         vertices exclude each other, T_ij(a, b) is forbidden.  A vertex h joins, the next number, which
+                         uses nothing and costs nothing.  Its choice 0 is that no vertex takes a choice of its A_i, its
+                         choice k that the k-th vertex named does, and no other:  T_hi(k, a) = 0 where (k is that of
+                         i) = (a in A_i), else forbidden.  Every feasible x has one choice of h.
+IMPLIED    (i, j, h)     h excludes a of i beside b of j: T_ih(a, y) or T_jh(b, y) is forbidden for every y.  Where that
+                         is so, a forbidden T_ij(a, b) becomes 0.
 
 `base_t`: usage at step t that does not depend on choices any more.
 """
@@ -48,9 +55,14 @@ class Rule(IntEnum):
     DOMINATED = 7
     ELIMINATE = 8
     OVERFULL = 9
+    CLIQUE = 10
+    IMPLIED = 11
 
 
 BASELINE: Final = "base usage"
 """Name of the last vertex of a reduced problem: one choice that uses `base_t`; there when some `base_t` > 0 or no
 other vertex is left.
 """
+
+AT_MOST_ONE: Final = "at most one"
+"""Name of a vertex that joins (CLIQUE)."""

@@ -21,6 +21,7 @@ class Reduction:
         self.labels = {v: list(d) for v, d in enumerate(domains)}
         self.cost = {v: {a: min(p.costs[v][a], FORBIDDEN) for a in d} for v, d in enumerate(domains)}
         self.tables = {v: {} for v in self.labels}
+        self.count = len(domains)  # vertices so far, those that joined and those that left
         self.constant, self.rows = p.constant, p.steps() if p.limit is not None else []
         self.base = dict.fromkeys(self.rows, 0)
         for u, v, t, rows_, cols in p.edges:
@@ -88,6 +89,10 @@ class Reduction:
                 while end < len(log) and log[end][0] == 9:
                     end += 1
                 self.overfull(log[k:end])
+            elif rule == 10:
+                while end < len(log) and log[end][0] == 10 and log[end][3] == log[k][3]:
+                    end += 1
+                self.clique(log[k:end])
             else:
                 self.apply(rule, i, a, log[k][3], r["steps"])
             k = end
@@ -96,7 +101,7 @@ class Reduction:
         return self.finish()
 
     def apply(self, rule: int, i: int, j: int, k: int, steps: list) -> None:
-        need(rule in range(1, 9), f"unknown rule {rule}", Refuted)
+        need(rule in (*range(1, 9), 11), f"unknown rule {rule}", Refuted)
         if rule == 1:
             need(0 <= i < len(steps), "list of steps", Refuted)
             kept = steps[i].numbers
@@ -146,8 +151,10 @@ class Reduction:
             need({j, k} <= set(self.labels[i]) and j != k, "a choice is not there", Refuted)
             need(self.dominated(i, j, k), "not dominated", Refuted)
             self.leave(i, {j})
-        else:
+        elif rule == 8:
             self.eliminate(i)
+        else:
+            self.free(i, j, k)
 
     def follower(self, i: int, y: int, table: dict) -> int:
         sums = {a: self.put(c, table[a, y]) for a, c in self.cost[i].items()}
@@ -227,6 +234,37 @@ class Reduction:
         steps = {self.walk.original(t, self.outer) for *_, t in entries}
         self.walk.rests_steps |= steps
         self.walk.met_steps |= steps
+
+    def clique(self, entries: list) -> None:
+        """One vertex joins, whose choice says which of the vertices named takes a choice named of it."""
+        named: dict[int, list] = {}
+        for _, i, a, h in entries:
+            self.there(i)
+            need(h == self.count and a in self.labels[i], "number or choice", Refuted)
+            need(a not in named.setdefault(i, []), "a choice is named twice", Refuted)
+            named[i].append(a)
+        for i, j in product(named, named):
+            if i != j:
+                table = self.edge(i, j)
+                need(all(table[a, b] >= FORBIDDEN for a in named[i] for b in named[j]), "go together", Refuted)
+        h, self.count = self.count, self.count + 1
+        self.labels[h] = list(range(1 + len(named)))
+        self.cost[h], self.tables[h], self.uses[h] = dict.fromkeys(self.labels[h], 0), {}, []
+        for k, (i, mine) in enumerate(named.items(), 1):
+            pairs = product(self.labels[h], self.labels[i])
+            self.join(h, i, {(c, a): 0 if (c == k) == (a in mine) else FORBIDDEN for c, a in pairs})
+
+    def free(self, i: int, j: int, h: int) -> None:
+        """What h excludes, the table of i and j need not."""
+        table, one, other = self.edge(i, j), self.edge(i, h), self.edge(j, h)
+        excluded = {
+            (a, b)
+            for (a, b), n in table.items()
+            if n >= FORBIDDEN and all(max(one[a, y], other[b, y]) >= FORBIDDEN for y in self.labels[h])
+        }
+        need(excluded, "nothing is excluded twice", Refuted)
+        new = {pair: 0 if pair in excluded else n for pair, n in table.items()}
+        self.tables[i][j], self.tables[j][i] = new, {(b, a): n for (a, b), n in new.items()}
 
     def finish(self) -> tuple[Problem, list]:
         left = sorted(self.labels)

@@ -26,7 +26,7 @@ from ...models.problem.selection_problem import (
 )
 from ...proofs.container.effort import PART
 from ...proofs.selection.certificates import Reduced
-from ...proofs.selection.presolve_log import Rule
+from ...proofs.selection.presolve_log import AT_MOST_ONE, Rule
 from .ground import Domains, Facts, Ground, Refuted
 from .usage import UsageState, Wrong, saturate
 
@@ -57,7 +57,7 @@ def replay(ground: Ground, record: Reduced, domains: Domains, facts: Facts, plac
 
 def _apply(state: _State, record: Reduced, run: Ints) -> None:
     """One entry, or a run of entries that are tested together."""
-    rule, i, a, _ = run[0].tolist()
+    rule, i, a, h = run[0].tolist()
     match rule:
         case Rule.ROWS:
             if not 0 <= i < len(record.steps):
@@ -80,17 +80,23 @@ def _apply(state: _State, record: Reduced, run: Ints) -> None:
             state.eliminate(i)
         case Rule.OVERFULL:
             state.overfull(run)
+        case Rule.CLIQUE:
+            state.clique(run)
+        case Rule.IMPLIED:
+            state.free_implied(i, a, h)
         case _:
             raise Wrong("unknown rule")
 
 
 def _runs(log: Ints) -> Iterator[tuple[int, int]]:
-    """Entries in order; neighbouring DOMINATED of one vertex, and neighbouring OVERFULL, together."""
+    """Entries in order; neighbouring DOMINATED of one vertex, OVERFULL, and CLIQUE of one new vertex, together."""
     if not len(log):
         return
     rule, vertex = log[:, 0], log[:, 1]
     same = (rule[1:] == rule[:-1]) & (
-        ((rule[1:] == Rule.DOMINATED) & (vertex[1:] == vertex[:-1])) | (rule[1:] == Rule.OVERFULL)
+        ((rule[1:] == Rule.DOMINATED) & (vertex[1:] == vertex[:-1]))
+        | (rule[1:] == Rule.OVERFULL)
+        | ((rule[1:] == Rule.CLIQUE) & (log[1:, 3] == log[:-1, 3]))
     )
     starts = np.flatnonzero(np.concatenate([[True], ~same])).tolist()
     yield from zip(starts, [*starts[1:], len(log)], strict=True)
@@ -343,11 +349,54 @@ class _State:
         for i, positions in gone.items():
             self._keep(i, np.setdiff1d(np.arange(self.labels[i].size), positions))
 
+    def clique(self, entries: Ints) -> None:
+        """A vertex that says which of the named choices, no two of which go together, is taken."""
+        h = len(self.alive)
+        if (entries[:, 3] != h).any():
+            raise Wrong(f"the next vertex is {h}")
+        members: dict[int, list[int]] = {}
+        for _, i, choice, _ in entries.tolist():
+            self._vertex(i)
+            a = int(self._positions(i, np.array([choice]))[0])
+            if a in members.setdefault(i, []):
+                raise Wrong(f"names choice {choice} of vertex {i} twice")
+            members[i].append(a)
+        self.budget.charge(PART * (1 + len(members)), self.place)
+        for i, mine in members.items():
+            for j, its in members.items():
+                if i < j:
+                    self._charge(PART + len(mine) * len(its))
+                    if (self._edge(i, j)[np.ix_(mine, its)] < FORBIDDEN).any():
+                        raise Wrong(f"choices of vertices {i} and {j} go together")
+        self.labels.append(np.arange(1 + len(members), dtype=np.int64))
+        self.alive.append(True)
+        self.cost.append(np.zeros(1 + len(members), dtype=np.int64))
+        self.tables.append({})
+        self.usage.add_vertex()
+        for k, (i, mine) in enumerate(members.items()):
+            self._count((1 + len(members)) * self.labels[i].size)
+            taken = np.zeros((1 + len(members), self.labels[i].size), dtype=bool)
+            taken[:, mine] = True
+            taken[1 + k] = ~taken[1 + k]
+            self._join(h, i, np.where(taken, FORBIDDEN, 0).astype(np.int64))
+
+    def free_implied(self, i: int, j: int, h: int) -> None:
+        table, one, other = self._edge(i, j), self._edge(i, h), self._edge(j, h)
+        self._charge(one.shape[0] * other.shape[0] * (1 + one.shape[1]))
+        together = (one < FORBIDDEN).astype(np.int64) @ (other < FORBIDDEN).T.astype(np.int64)
+        freed = (table >= FORBIDDEN) & (together == 0)
+        if not freed.any():
+            raise Wrong(f"vertex {h} excludes nothing that the table does")
+        table = np.where(freed, 0, table)
+        self.tables[i][j], self.tables[j][i] = table, table.T
+
     def finish(self, ground: Ground) -> Ground:
         """P' with its numbers checked again."""
         left = [v for v, alive in enumerate(self.alive) if alive]
         number = dict(zip(left, count()))
-        vertices = [Vertex(self.problem.vertices[v].name, self.cost[v]) for v in left]
+        names = [v.name for v in self.problem.vertices]
+        names += [AT_MOST_ONE] * (len(self.alive) - len(names))
+        vertices = [Vertex(names[v], self.cost[v]) for v in left]
         tables: list[Ints] = []
         edges: list[Edge] = []
         for u in left:

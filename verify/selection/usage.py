@@ -57,6 +57,11 @@ class UsageState:
             self._parts[u.vertex].append(Spans(np.array([first]), np.array([last]), amount[None]))
             self._tidy[u.vertex] = False
 
+    def add_vertex(self) -> None:
+        """A vertex more, which uses nothing."""
+        self._parts.append([])
+        self._tidy.append(True)
+
     def base(self) -> Ints:
         """Usage per row that does not depend on choices, shape (rows,)."""
         return np.cumsum(self._change)[:-1]

@@ -26,10 +26,15 @@ class NetworkOptions:
     """rounds, 1 and more: of sweeps and fixing at a node"""
     candidates: int = 6
     """vertices, 1 and more: tried before one is branched on; a record costs its checker more than a trial costs here"""
-    singles: int = 4
-    """labels, 1 and more: up to so many are branched on one by one, more as the cheapest and the rest"""
+    singles: int = 64
+    """labels, 1 and more: up to so many are branched on one by one, more as the cheapest and the rest: 4 make two to
+    ten times as many records of radio links, pedigrees and auctions"""
     dive: int = 64
     """nodes, 1 and more: searched depth first before the open node of least bound is next"""
+    first: int = 64
+    """nodes, 0 and more: after so many without an end, the linear relaxation is asked for messages"""
+    relaxed: int = 50_000
+    """table entries, 0 and more: largest linear relaxation; it takes a second at 30,000"""
     moves: int = 200
     """rounds, 0 and more: of local search at the root"""
     shrink: float = 0.9

@@ -20,6 +20,10 @@ class PresolveOptions:
     """table entries: largest table that the elimination of a vertex with two neighbours may make"""
     dominance_cells: int = 1 << 24
     """table entries at a vertex: above, dominance is not tried"""
+    clique: int = 3
+    """choices, 2 and more, that exclude each other: fewer are left to their pairs, whose bound is as good"""
+    exclusions: int = 100_000
+    """pairs of choices that exclude each other, 0 and more: with more, no cliques are looked for, which takes long"""
     dropped_rows: float = 0.03
     """share of the rows: that must go before a shorter list is worth its place in the log"""
 

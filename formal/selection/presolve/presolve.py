@@ -1,7 +1,8 @@
 """Reduces a problem exactly, known as presolve: a smaller problem with the same optimum, a log that a
 checker can replay, and the way back.
 
-Order: to a fixpoint, (1) arc consistency, fixing, functional merges and separable edges over the pairs that changed,
+Order: vertices for cliques of choices that exclude each other (`cliques.py`); then to a fixpoint,
+(1) arc consistency, fixing, functional merges and separable edges over the pairs that changed,
 (2) labels that exceed the limit on their own, rows that the limit or other rows imply, (3) dominance and elimination
     over the vertices that changed.
 The rules and why none loses all optima: `proofs/selection/presolve_log.py`; ties are broken by the smaller number,
@@ -19,11 +20,12 @@ import numpy as np
 
 from ....models.problem.selection_problem import Edge, Ints, ProblemError, SelectionProblem, Usage, Vertex
 from ....proofs.selection.certificates import Dual, Record, Reduced
-from ....proofs.selection.presolve_log import BASELINE, Rule
+from ....proofs.selection.presolve_log import AT_MOST_ONE, BASELINE, Rule
 from ..model.clock import ENTRIES, Clock
 from ..model.factored import Domains, whole
 from ..options.presolve import PRESOLVE, PresolveOptions
-from .state import Follows, State, TooLarge
+from .cliques import exclusions
+from .state import Clique, Follows, State, TooLarge
 
 PAIR: Final = 10
 """Steps of work of a pair that is looked at, beside its entries."""
@@ -38,7 +40,8 @@ class Presolved:
 
     `log`, `steps`: see `proofs.selection.certificates.Reduced`.  `left`: the original vertices that the reduced
     problem's first ones are, with the original choices that theirs are; `follows`: how the choices of the others
-    follow, in the order in which they vanished.
+    follow, in the order in which they vanished; `cliques`: of the vertices that joined, numbered behind the original
+    ones.
     """
 
     original: SelectionProblem
@@ -48,6 +51,7 @@ class Presolved:
     steps: tuple[Ints, ...]
     left: tuple[tuple[int, Ints], ...]
     follows: tuple[Follows, ...]
+    cliques: tuple[Clique, ...] = ()
 
     @property
     def inner(self) -> SelectionProblem | None:
@@ -64,14 +68,14 @@ class Presolved:
         """The solution of the original problem with the same cost: choices of the reduced problem's vertices in,
         original choices out.
         """
-        x = [0] * len(self.original.vertices)
+        x = [0] * (len(self.original.vertices) + len(self.cliques))
         for (v, labels), a in zip(
             self.left, solution, strict=False
         ):  # the baseline vertex, if there is one, comes last and has no say
             x[v] = int(labels[a])
         for follows in reversed(self.follows):
             follows.set(x)
-        return tuple(x)
+        return tuple(x[: len(self.original.vertices)])
 
     def messages_there(self, dual: Dual) -> Dual:
         """Messages at the labels and edges that have stayed; those of parallel edges add up."""
@@ -100,6 +104,7 @@ class Presolved:
         cost less.
         """
         out = []
+        solution = (*solution, *(clique.choice(solution) for clique in self.cliques))
         for v, labels in self.left:
             at = int(np.searchsorted(labels, solution[v]))
             if at == labels.size or int(labels[at]) != solution[v]:
@@ -149,7 +154,6 @@ class _Run:
         from . import kernels  # compiled loops: what is not presolved starts without them
 
         self.kernels = kernels
-        self.counts = np.zeros(max((d.size for d in state.labels), default=1), dtype=np.int64)
         if state.usage.rows.size < len(state.problem.events() if state.usage.limit is not None else ()):
             state.keep_rows(state.usage.rows)
 
@@ -159,6 +163,9 @@ class _Run:
             state.drop_forbidden(v)
             if state.empty:
                 return
+        if state.usage.limit is None:
+            self.cliques()
+        self.counts = np.zeros(max((d.size for d in state.labels), default=1), dtype=np.int64)
         while not self.clock.over():
             self.pairs()
             if state.empty or self.clock.over():
@@ -167,6 +174,15 @@ class _Run:
             self.vertices()
             if state.empty or (len(state.log) == before and not self.rows()):
                 return
+
+    def cliques(self) -> None:
+        """Vertices for cliques, to which the pairs are left once all of them are there."""
+        state, first = self.state, len(self.state.labels)
+        for clique in exclusions(state, self.options):
+            self.clock.charge(VERTEX + PAIR * len(clique.members) ** 2)
+            state.add_clique(clique)
+        for k, clique in enumerate(state.cliques):
+            state.leave_to_clique(first + k, clique)
 
     def rows(self) -> bool:
         """Labels over the limit, rows that are implied; True when something changed."""
@@ -290,7 +306,8 @@ def _finish(state: State) -> Presolved:
     if state.empty:
         return Presolved(original, tuple(state.labels), None, log, tuple(state.steps), (), ())
     number = dict(zip(left, count()))
-    vertices = [Vertex(original.vertices[v].name, state.cost[v]) for v in left]
+    names = [v.name for v in original.vertices] + [AT_MOST_ONE] * len(state.cliques)
+    vertices = [Vertex(names[v], state.cost[v]) for v in left]
     edges: list[Edge] = []
     tables: list[Ints] = []
     for u in left:
@@ -327,6 +344,7 @@ def _finish(state: State) -> Presolved:
         tuple(state.steps),
         tuple((v, state.labels[v]) for v in left),
         tuple(state.follows),
+        tuple(state.cliques),
     )
 
 

@@ -11,8 +11,9 @@ it does) and remembers how the choice of a vertex that vanishes follows from cho
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -40,6 +41,17 @@ class Follows:
         x[self.vertex] = int(self.choice[at])
 
 
+@dataclass(frozen=True)
+class Clique:
+    """`members`: vertices and choices of theirs; no two choices of different vertices go together."""
+
+    members: tuple[tuple[int, tuple[int, ...]], ...]
+
+    def choice(self, x: Sequence[int]) -> int:
+        """That of the vertex that joins: 0, or one more than the place of the member that takes one of its choices."""
+        return next((1 + k for k, (i, choices) in enumerate(self.members) if x[i] in choices), 0)
+
+
 class State:
     """See the module docstring.
 
@@ -56,6 +68,7 @@ class State:
         self.log: list[tuple[int, int, int, int]] = []
         self.steps: list[Ints] = []
         self.follows: list[Follows] = []
+        self.cliques: list[Clique] = []
         self.usage = RowUsage(problem, domains)
         self.cost: list[Ints] = [
             np.minimum(v.cost[d], FORBIDDEN) for v, d in zip(problem.vertices, domains, strict=True)
@@ -243,6 +256,33 @@ class State:
         for i, positions in gone.items():
             self._keep(i, np.setdiff1d(np.arange(self.labels[i].size), positions))
         return bool(gone)
+
+    def add_clique(self, clique: Clique) -> None:
+        """A vertex that says which of choices that exclude each other is taken."""
+        h, k = len(self.labels), 1 + len(clique.members)
+        for i, choices in clique.members:
+            for a in choices:
+                self._log(Rule.CLIQUE, i, a, h)
+        self.labels.append(np.arange(k, dtype=np.int64))
+        self.alive.append(True)
+        self.cost.append(np.zeros(k, dtype=np.int64))
+        self.near.append({})
+        self.usage.add_vertex()
+        self.cliques.append(clique)
+        for place, (i, choices) in enumerate(clique.members):
+            taken = np.tile(np.isin(self.labels[i], choices), (k, 1))
+            taken[1 + place] = ~taken[1 + place]
+            self._join(i, h, np.where(taken, FORBIDDEN, 0).astype(np.int64).T)
+
+    def leave_to_clique(self, h: int, clique: Clique) -> None:
+        """What the vertex h says of pairs of its clique, their own tables need not say."""
+        for (i, one), (j, other) in combinations(clique.members, 2):
+            at = np.ix_(np.isin(self.labels[i], one), np.isin(self.labels[j], other))
+            if j in self.near[i] and (self.table(i, j)[at] >= FORBIDDEN).any():
+                self._log(Rule.IMPLIED, i, j, h)
+                table = self.table(i, j).copy()
+                table[at] = 0
+                self._put(i, j, table)
 
     def keep_rows(self, steps: Ints) -> None:
         """Log that only `steps` are left."""

@@ -40,6 +40,12 @@ class RowUsage:
                 self.tidy[u.vertex] = False
                 self.spans[u.vertex] += 1
 
+    def add_vertex(self) -> None:
+        """A vertex more, which uses nothing."""
+        self.parts.append([])
+        self.tidy.append(True)
+        self.spans.append(0)
+
     def base(self) -> Ints:
         """Usage per row that does not depend on choices any more; complete after `settle` of every vertex."""
         return np.cumsum(self.change)[:-1]

@@ -5,9 +5,10 @@
                 round is one `Dual` record, and what it fixes holds below
     branching   a few vertices are tried, each part swept once; the one whose parts would leave the smallest tree
     order       depth first for some nodes, then from the open node of least bound
+    restart     a tree that is not done after the first nodes begins anew, from messages of the linear relaxation
 
 Records stay valid when a better solution turns up: a bound on fewer labels is no smaller, and against a smaller cost
-more of them leave.  So nothing is computed again at the end, and what a node above closes by then is left out.
+more leave.  So nothing is computed again at the end, and what a node above closes by then is left out.
 Sources: Allouche et al., "Anytime hybrid best-first search with tree decomposition for weighted CSP", 2015; Cooper et
 al., "Soft arc consistency revisited", 2010.
 """
@@ -22,14 +23,18 @@ import numpy as np
 
 from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
 from ....proofs.selection.certificates import Dual, Elimination, Open, Point, Record, Split
+from ..engines.encodings.relaxation import Relaxation
 from ..model.dense import DenseProblem, alternating, concatenate_all, dense_problem, sides
-from ..model.factored import Domains
+from ..model.factored import Base, Domains
 from ..model.infinity import INFINITY, NOTHING
 from ..model.units import denominator_for
 from ..presolve.presolve import Presolved, presolve
 from . import network_kernels as kernels
 from .network_kernels import FAR, LIMIT
 from .run import Run
+
+Heap = list[tuple[float, int, "Node"]]
+"""Open nodes, least bound first."""
 
 
 @dataclass(eq=False)
@@ -116,7 +121,7 @@ class NetworkSearch:
 
     def __init__(self, run: Run) -> None:
         self.outer, self.options, self.clock = run, run.options.network, run.clock
-        self.held = self.records = self.spent = 0
+        self.held = self.records = self.spent = self.count = 0
         self.checking_s = 0.0
         self.goal = INFINITY
 
@@ -134,7 +139,13 @@ class NetworkSearch:
             return None
         root = _first(net, None, -FAR, 0)
         if not self._eliminated(root):
-            self._search(root)
+            open_: Heap = [(root.key, 0, root)]
+            self._search(open_, self.options.first)
+            if open_ and not self._over():
+                core = self._core(root)
+                if self._relaxed(core):
+                    open_ = [(core.key, 0, core)]
+                self._search(open_)
         record, bound = self._record(root)
         if NOTHING < bound < run.enough():  # the tree is not done: what is above its bound already needs nothing below
             self.goal = bound
@@ -168,10 +179,34 @@ class NetworkSearch:
 
     # ------------------------------------------------------------------ the tree
 
-    def _search(self, root: Node) -> None:
-        open_: list[tuple[float, int, Node]] = [(root.key, 0, root)]
-        count = 1
-        while open_ and not self._over():
+    def _core(self, root: Node) -> Node:
+        """The node at which the tree begins: those above were fixed and presolved, not branched on."""
+        while root.reduced is not None and root.reduced[1] is not None:
+            root = root.reduced[1]
+        return root
+
+    def _relaxed(self, node: Node) -> bool:
+        """Whether the linear relaxation improves the messages of `node`, whose tree then begins anew."""
+        net = node.net
+        domains = net.domains(node.cnt, node.lab)
+        pairs = net.flat.problem.edges
+        if not node.children or sum(domains[e.u].size * domains[e.v].size for e in pairs) > self.options.relaxed:
+            return False
+        to_u, to_v = sides(net.flat.graph, node.messages)
+        program = Relaxation(net.flat.problem, Base(net.flat.problem, net.q))
+        found = program.solve(domains, Dual(tuple(to_u), tuple(to_v), net.q), self.clock).dual
+        if found is None:
+            return False
+        messages = alternating(found.to_u, found.to_v)
+        bound = self._settled(net, messages.copy(), node.cnt, node.lab, 0, 1)
+        if bound <= node.bound:
+            return False
+        node.messages, node.children, node.vertex, node.bound = messages, [], -1, bound
+        return True
+
+    def _search(self, open_: Heap, nodes: int | None = None) -> None:
+        """Work on open nodes, so many at most."""
+        while open_ and not self._over() and (nodes is None or nodes > 0):
             _, _, node = heapq.heappop(open_)
             if node.depth:
                 self.outer.progress.update("tree", node.net.units(node.bound), self.outer.upper())
@@ -182,9 +217,10 @@ class NetworkSearch:
                 self._work(node)
                 below = node.reduced[1] if node.reduced is not None else None
                 stack += reversed(node.children) if below is None else [below]
+            nodes = None if nodes is None else nodes - self.options.dive + left
             for node in stack:
-                heapq.heappush(open_, (node.key, count, node))
-                count += 1
+                self.count += 1
+                heapq.heappush(open_, (node.key, self.count, node))
 
     def _over(self) -> bool:
         """Out of time, of which the check of what was found has its part, or of room."""
@@ -316,7 +352,7 @@ class NetworkSearch:
             for part in parts:
                 cnt, lab = self._restricted(node, v, part)
                 reached.append(self._settled(net, node.messages.copy(), cnt, lab, 1, 1))
-            size = sum(0.0 if r >= target else 2.0 ** (-8.0 * (r - base) / gap) for r in reached)
+            size = sum(0.0 if r >= target else 2.0 ** (-8.0 * max(0, r - base) / gap) for r in reached)
             if best is None or size < best[0] - 1e-12:
                 best = size, v, parts, reached
             if size == 0.0:
