@@ -115,7 +115,7 @@ def job(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
 def _all_in(place: Path, operator: str) -> bool:
     """Whether both ranks have begun and sleep: their instruction no longer changes."""
     found = list(place.glob("shardproof-*/progress.bin"))
-    if not found:
+    if not found or not found[0].stat().st_size:  # made, and not long yet
         return False
     before = progress.open_table(found[0].parent).tolist()
     time.sleep(0.7)

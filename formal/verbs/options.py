@@ -5,6 +5,7 @@ changes one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,7 @@ import click
 
 from ...models.terminal.console import Exit, emit, say
 from ..plans.report import table_text
-from ..selection.options import OPTIONS, OptionRow, Options, list_options, options_with
+from ..selection.options import OPTIONS, OptionRow, Options, list_options, options_with, use_options
 
 _GIVEN: Final = "shardproof.options_of_the_search"
 _NAMES: Final = "shardproof.names_of_options"
@@ -73,3 +74,8 @@ def options_given(alone: bool = False) -> Options:
         raise click.UsageError(f"--set {idle[0]} is of the native search, which --alone does without")
     given: Options = click.get_current_context().meta[_GIVEN]
     return given
+
+
+def use_options_given() -> AbstractContextManager[None]:
+    """Let every search of the command that runs take its options."""
+    return use_options(options_given())

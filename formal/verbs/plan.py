@@ -57,13 +57,12 @@ from ..plans.report import labels, short_title
 from ..plans.request import TENSORS, PlanOutcome, PlanRequest, carry_out
 from ..plans.time_limit import TimeLimit
 from ..plans.written import searching
-from ..selection.options import use_options
 from ..selection.solve import Engine
 from .combinations import PLAN
 from .conflict import no_solution, publish_proof
 from .door import Door
 from .joint import run_joint
-from .options import options_given, set_option
+from .options import set_option, use_options_given
 from .overlapped import plan_overlap
 from .pipelined import plan_pipeline
 from .portfolio import plan_portfolio
@@ -303,7 +302,7 @@ def plan_command(publisher: Door, options: PlanOptions) -> int:
     """Plan MODEL (zoo name, ONNX file, FILE.py:NAME or JSON graph) on a machine and prove what is said about the
     plan.
     """
-    with use_options(options_given()):
+    with use_options_given():
         return _plan(publisher, options)
 
 

@@ -325,7 +325,7 @@ def _refuted_presolve(out: Suite) -> None:
     add("overfull", "choice 0 of vertex 6 fits at step 0", 6, (Rule.OVERFULL, 6, 0, 0), "the choice fits")
     add("rows", "list of steps does not exist", 7, (Rule.ROWS, 1, 0, 0), "there is no such list of steps")
     add("gone", "vertex 0 does not exist any more", 8, (Rule.ELIMINATE, 0, 0, 0), "the vertex has left")
-    add("rule", "unknown rule", 9, (10, 0, 0, 0), "there is no rule 10")
+    add("rule", "unknown rule", 9, (max(Rule) + 1, 0, 0, 0), "there is no such rule")
 
 
 def malformed(out: Suite) -> None:
