@@ -60,6 +60,8 @@ class Case(Bounded):
     """`stages` stages and `micro` micro-batches, as in `Bounded`, and plans for them."""
 
     _menus: Menus | None = None
+    _prepared: dict[tuple[Channels | None, tuple[tuple[str, int], ...]], Menus] = field(default_factory=dict)
+    """Options of units, which serve all cuts."""
     _fits: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
     """Hash of a stage's problem without memory -> solutions that fitted into the memory of an equal stage."""
 
@@ -67,6 +69,7 @@ class Case(Bounded):
         """Give the tables back; leaves and bound stay."""
         super().forget()
         self._menus = None
+        self._prepared.clear()
         self._fits.clear()
 
     def plan(
@@ -171,10 +174,14 @@ class Case(Bounded):
         def solve_placements(problem: SelectionProblem, known: list[tuple[int, ...]]) -> tuple[int, ...] | None:
             return solve(problem, clock=clock.at_most(MENU_SECONDS), gap=LEAF_GAP, known=known).solution
 
-        times = self.micro + self.stages - 1
-        menus = Menus(pieces, layouts, times, min(self.stages, self.micro), self.micro > 1, solve_placements)
-        if not menus.prepare():
-            return None
+        times, key = self.micro + self.stages - 1, (pieces.channels, tuple(sorted(layouts.items())))
+        menus = self._prepared.get(key)
+        if menus is None:
+            menus = Menus(pieces, layouts, times, min(self.stages, self.micro), self.micro > 1, solve_placements)
+            if not menus.prepare():
+                return None
+            self._prepared[key] = menus
+        menus.solve = solve_placements
         self._menus = menus
         out = []
         for i, j in _runs(starts, self.job.division.units):
@@ -200,6 +207,15 @@ class Case(Bounded):
             change[u.end] -= amount
         held = list(accumulate(change))
         return max(max(held), *(a + b for a, b in zip(held, stage.extras, strict=False))) if stage.extras else max(held)
+
+    def cut_within(self) -> tuple[int, ...] | None:
+        """First units of stages that are fast within the memory, each with the activations that 1F1B keeps; None where
+        no stage had to be fitted with options of its units.
+        """
+        menus, limit = self._menus, self.job.memory
+        if menus is None or limit is None or not menus.extended or self.chunks > 1:
+            return None
+        return menus.cut_within([min(self.micro, self.stages - s) for s in range(self.stages)], limit)
 
     def block(self, tensor: str) -> int:
         """Bytes on a device of what crosses a cut, evenly split."""

@@ -7,19 +7,23 @@ of time and bytes.
     kept_u    bytes of every further activation that is kept
 
 A stage takes one option per unit: first the fastest ones, then, until it fits, the exchange that loses least time per
-byte.  Units side by side agree at their cuts, and in what several units read (constants), which the first solution
+byte.  Where stages are cut under a memory limit is found by the same prices (`cut_within`):
+
+    time of units i .. j-1 with p activations in M bytes   >=   max over n of  sum of their options at price n  -  n M
+  Units side by side agree at their cuts, and in what several units read (constants), which the first solution
 settles; equal units share their options.  Whether a stage fits is looked up in all rows of memory, not in these sums.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....models.pipelines.pieces import Chain, Part, Pieces
 from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem, Usage, Vertex
@@ -27,6 +31,12 @@ from .channels import whole_chain
 
 PRICES = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0)
 """What a full memory costs, in times of the whole step."""
+
+CUT_PRICES = (0.0, *(10.0 ** (k / 8) for k in range(-28, 9)))
+"""The same where cuts are chosen: options are looked up, not searched."""
+
+AS_SLOW = 1 + 1 / 64
+"""Times the slowest stage: all stages may take so long; then their sum counts."""
 
 Known = list[tuple[int, ...]]
 
@@ -82,6 +92,7 @@ class Menus:
         self.names: list[str] = []
         self.shared: set[int] = set()
         self.sizes: dict[int, Sizes] = {}
+        self.extended = False
 
     def prepare(self) -> bool:
         """Find the fastest option of every unit; False if one has none."""
@@ -99,8 +110,47 @@ class Menus:
 
     def extend(self, limit: int) -> None:
         """Add the options of all prices; `limit`: bytes of a device."""
-        whole = sum(options[0].cost for options in self.options.values())
-        self._add(PRICES, max(1, whole) / limit)
+        self.extended = True
+        self._add(PRICES, self._unit(limit))
+
+    def _unit(self, limit: int) -> float:
+        """Cost of a byte where a full memory costs the whole step once."""
+        return max(1, sum(options[0].cost for options in self.options.values())) / limit
+
+    def cut_within(self, activations: Sequence[int], limit: int) -> tuple[int, ...] | None:
+        """First units of stages that keep so many activations in `limit` bytes, so that the slowest is fast, then that
+        all are; None where there are too few units.
+        """
+        units = len(self.options)
+        if units < len(activations):
+            return None
+        times = {n: self._run_times(n, limit) for n in set(activations)}
+        slowest = np.full(units + 1, np.inf)
+        slowest[units] = 0.0
+        total = slowest.copy()
+        for n in reversed(activations):
+            slowest = np.maximum(times[n], slowest[None, :]).min(axis=1)
+        steps = []
+        for n in reversed(activations):
+            sums = np.where(times[n] <= AS_SLOW * slowest[0], times[n], np.inf) + total[None, :]
+            steps.append(sums.argmin(axis=1))
+            total = sums.min(axis=1)
+        starts = [0]
+        for step in reversed(steps[1:]):
+            starts.append(int(step[starts[-1]]))
+        return tuple(starts)
+
+    def _run_times(self, activations: int, limit: int) -> NDArray[np.float64]:
+        """[i][j]: about what units i .. j-1 take, fitted into `limit` bytes; infinity where there are none."""
+        units = len(self.options)
+        rows = [[(o.cost, o.live_bytes(activations)) for o in self.options[u]] for u in range(units)]
+        best = np.zeros((units + 1, units + 1))
+        for price in CUT_PRICES:
+            rate = price * self._unit(limit)
+            sums = np.cumsum([0.0, *(min(cost + rate * held for cost, held in row) for row in rows)])
+            best = np.maximum(best, sums[None, :] - sums[:, None] - rate * limit)
+        best[np.tril_indices(units + 1)] = np.inf
+        return best
 
     def _add(self, prices: tuple[float, ...], unit: float) -> bool:
         for u, part in enumerate(self.parts):

@@ -18,7 +18,7 @@ from ....proofs.schedules.certificate import ScheduleCertificate
 from ...schedules.drawing import peaks
 from ...schedules.published import orders as actions
 from ...schedules.published import starts_of
-from ...schedules.search import search
+from ...schedules.search import Found, search
 from ...schedules.shop import shop
 from ...selection.model.clock import Clock
 from .case import Case, picoseconds
@@ -132,37 +132,66 @@ def schedule_stages(
     limits = sorted({max(1, min(k, m)) for k in (*few, p, p + 2, 2 * p, 3 * p, m)}) if only is None else [only]
     best: Scheduled | None = None
     for limit in limits:
-        quantum, pipe = pipeline_of(case, stages, max(limit, 1))
-        arrays, problem = shop(pipe), pipe.problem()
-        first: Ints | None = starts_of(pipe, actions("1f1b", pipe)) if limit >= min(p, m) else None
-        found = search(arrays, clock.at_most(seconds), first=first)
-        kept, queued = tuple(peaks(problem, found.starts)), waiting(case, stages, pipe, found.starts)
-        if best is not None and _step_of(case, stages, quantum, pipe, found.starts) >= best.step:
-            continue  # nor would it be shorter with placements that fit
-        placed = case.fit_memory(stages, kept, queued, clock)
-        if placed is None:
-            break  # more activations fit even less
-        starts, makespan, argument, lower = found.starts, found.makespan, found.bound, found.lower_bound
-        if placed is not stages and any(a is not b for a, b in zip(placed, stages, strict=True)):
-            quantum, pipe = pipeline_of(case, placed, max(limit, 1))
-            again = search(shop(pipe), clock.at_most(seconds))
-            argument, lower = again.bound, again.lower_bound
-            tried = [again.starts, *([] if first is None else [starts_of(pipe, actions("1f1b", pipe))])]
-            fits: list[tuple[int, int, Ints]] = []
-            for x in tried:
-                kept, queued = tuple(peaks(pipe.problem(), x)), waiting(case, placed, pipe, x)
-                rows = zip(placed, kept, queued, strict=True)
-                if memory is None or all(case.peak(s, k) + w <= memory for s, k, w in rows):
-                    fits.append((int((x + shop(pipe).times).max()), len(fits), x))
-            if not fits:
+        quantum, pipe = pipeline_of(case, stages, limit)
+        usual = _usual(pipe)
+        found = search(shop(pipe), clock.at_most(seconds), first=usual)
+        none_fits = True
+        # under a memory limit first as few activations on every stage as 1F1B keeps, not as many as the first one's
+        tried = (found.starts,) if usual is None or memory is None else (usual, found.starts)
+        for starts in tried:
+            if best is not None and _step_of(case, stages, quantum, pipe, starts) >= best.step:
+                none_fits = False
+                continue  # nor would it be shorter with placements that fit
+            kept, queued = tuple(peaks(pipe.problem(), starts)), waiting(case, stages, pipe, starts)
+            placed = case.fit_memory(stages, kept, queued, clock)
+            if placed is None:
                 continue
-            makespan, _, starts = min(fits, key=lambda row: row[:2])
-            kept, queued = tuple(peaks(pipe.problem(), starts)), waiting(case, placed, pipe, starts)
-        certificate = ScheduleCertificate(pipe, starts, makespan, lower, argument, "best")
-        made = Scheduled(case, placed, quantum, certificate, kept, queued, step_of(case, placed, quantum, certificate))
-        if best is None or made.step < best.step:
-            best = made
+            none_fits = False
+            if all(a is b for a, b in zip(placed, stages, strict=True)):
+                again = pipe, _certificate(pipe, starts, found), quantum
+            else:
+                again = _schedule_again(case, placed, limit, clock.at_most(seconds))
+            made = None if again is None else _scheduled(case, placed, *again)
+            if made is not None and (best is None or made.step < best.step):
+                best = made
+        if none_fits:
+            break  # more activations fit even less
     return best
+
+
+def _usual(pipe: Pipeline) -> Ints | None:
+    """1F1B, which keeps as many activations as there are stages behind; None where fewer are allowed."""
+    enough = pipe.memory is None or pipe.memory >= min(pipe.stages, pipe.micro_batches)
+    return starts_of(pipe, actions("1f1b", pipe)) if enough else None
+
+
+def _certificate(pipe: Pipeline, starts: Ints, found: Found) -> ScheduleCertificate:
+    """A schedule with the bound that a search has found."""
+    makespan = int((starts + shop(pipe).times).max())
+    return ScheduleCertificate(pipe, starts, makespan, found.lower_bound, found.bound, "best")
+
+
+def _schedule_again(
+    case: Case, placed: list[StagePlan], limit: int, clock: Clock
+) -> tuple[Pipeline, ScheduleCertificate, int] | None:
+    """The shortest schedule of stages with other placements that fits the memory; None if none does."""
+    quantum, pipe = pipeline_of(case, placed, limit)
+    found, usual, memory = search(shop(pipe), clock), _usual(pipe), case.job.memory
+    fits: list[ScheduleCertificate] = []
+    for starts in (found.starts, *([] if usual is None else [usual])):
+        rows = zip(placed, peaks(pipe.problem(), starts), waiting(case, placed, pipe, starts), strict=True)
+        if memory is None or all(case.peak(stage, kept) + queued <= memory for stage, kept, queued in rows):
+            fits.append(_certificate(pipe, starts, found))
+    return (pipe, min(fits, key=lambda made: made.makespan), quantum) if fits else None
+
+
+def _scheduled(
+    case: Case, placed: list[StagePlan], pipe: Pipeline, certificate: ScheduleCertificate, quantum: int
+) -> Scheduled:
+    """Stages with their schedule, and what these keep."""
+    starts = certificate.starts
+    kept, queued = tuple(peaks(pipe.problem(), starts)), waiting(case, placed, pipe, starts)
+    return Scheduled(case, placed, quantum, certificate, kept, queued, step_of(case, placed, quantum, certificate))
 
 
 def _scheduled_chunks(

@@ -323,6 +323,9 @@ class _Search:
         for cut in dict.fromkeys([_best_cut(case), *case.begins]):
             if self.late() or (cut and self.attempt_cut(case, cut)):  # none: leaves say that no cut fits
                 break
+        within = case.cut_within()
+        if within is not None and not self.late():
+            self.attempt_cut(case, within)
         self.say(case)
 
     def attempt_cut(self, case: Case, cut: tuple[int, ...]) -> bool:

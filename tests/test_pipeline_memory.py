@@ -1,0 +1,104 @@
+"""Where stages are cut under a memory limit: against all cuts and all options of units, and on a model."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from budgets import work
+
+from shardproof.formal.plans.pipelines.case import cases, orders
+from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.menus import AS_SLOW, Menus, Option
+from shardproof.formal.plans.pipelines.scheduled import pipeline_of, schedule_stages, waiting
+from shardproof.formal.schedules.published import orders as actions
+from shardproof.formal.schedules.published import starts_of
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.pipelines.division import divide
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.zoo import build
+
+
+def drawn(rng: random.Random, units: int) -> Menus:
+    """Menus of options that cost more the less they keep."""
+    menus = Menus(None, {}, 1, 1, True, lambda problem, known: None)  # type: ignore[arg-type]
+    for u in range(units):
+        cost, fixed, kept, options = rng.randint(50, 150), rng.randint(20, 60), rng.randint(10, 30), []
+        for _ in range(rng.randint(1, 4)):
+            options.append(Option({u: len(options)}, cost, fixed, kept))
+            cost, fixed, kept = cost + rng.randint(0, 80), rng.randint(fixed // 2, fixed), rng.randint(kept // 2, kept)
+        menus.options[u] = options
+    return menus
+
+
+def runs(starts: tuple[int, ...], units: int) -> list[tuple[int, int]]:
+    return list(zip(starts, (*starts[1:], units), strict=True))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_cuts_within_memory_are_the_best_by_their_own_times(seed: int) -> None:
+    """The slowest stage is the least of all cuts; nearly so the sum of those that are not much slower."""
+    rng = random.Random(seed)
+    units, stages, limit = rng.randint(4, 8), rng.randint(2, 4), rng.randint(60, 400)
+    menus = drawn(rng, units)
+    activations = [stages - s for s in range(stages)]
+    times = {n: menus._run_times(n, limit) for n in activations}
+    found = menus.cut_within(activations, limit)
+    assert found is not None and found[0] == 0 and list(found) == sorted(set(found))
+
+    def slowest_and_sum(starts: tuple[int, ...]) -> tuple[float, float]:
+        each = [float(times[n][i, j]) for n, (i, j) in zip(activations, runs(starts, units), strict=True)]
+        return max(each), sum(each)
+
+    every = [slowest_and_sum((0, *cut)) for cut in itertools.combinations(range(1, units), stages - 1)]
+    least = min(slow for slow, _ in every)
+    slow, total = slowest_and_sum(found)
+    assert slow <= AS_SLOW * least + 1e-6
+    assert total <= min(total for slow, total in every if slow <= AS_SLOW * least) + 1e-6
+
+
+def test_times_of_runs_are_below_every_choice_that_fits() -> None:
+    """Whatever options fit, they take as long at least; and often longer than the fastest do."""
+    reached = 0
+    for seed in range(12):
+        rng = random.Random(100 + seed)
+        units, activations, limit = 5, rng.randint(1, 4), rng.randint(60, 300)
+        menus = drawn(rng, units)
+        times = menus._run_times(activations, limit)
+        assert np.isinf(np.diag(times)).all()
+        for i, j in itertools.combinations(range(units + 1), 2):
+            for picked in itertools.product(*(menus.options[u] for u in range(i, j))):
+                if sum(o.live_bytes(activations) for o in picked) <= limit:
+                    assert times[i, j] <= sum(o.cost for o in picked) + 1e-6
+            fastest = sum(min(o.cost for o in menus.options[u]) for u in range(i, j))
+            assert times[i, j] >= fastest - 1e-6
+            reached += bool(times[i, j] > fastest + 1e-6)
+    assert reached > 20
+
+
+def test_more_stages_than_units_have_no_cut() -> None:
+    menus = drawn(random.Random(0), 3)
+    assert menus.cut_within([4, 3, 2, 1], 100) is None
+    assert menus.cut_within([1], 100) == (0,)
+
+
+def test_stages_that_fit_with_the_activations_of_1f1b_stay_as_they_are() -> None:
+    """Four stages of one device each, so that nothing but activations can be saved; most units are on the last."""
+    sizes = {"layers": 2, "width": 64, "heads": 4, "kv_heads": 2, "hidden": 128, "vocabulary": 256}
+    step = build_step(build("llama", batch=8, sequence=64, **sizes), "adam")
+    division, machine = divide(step.graph, step.passes), load_machine("localhost:4")
+    free, kept = cases(Job(step.graph, division, machine, space("one-per-level"), None), [(4, 8)])[0], (4, 3, 2, 1)
+    stages = free.plan((0, 1, 2, 3), work(30.0), next(orders(free)))
+    assert stages is not None
+    _, pipe = pipeline_of(free, stages, 4)
+    queued = waiting(free, stages, pipe, starts_of(pipe, actions("1f1b", pipe)))
+    limit = max(free.peak(s, k) + w for s, k, w in zip(stages, kept, queued, strict=True))
+    case = cases(replace(free.job, memory=limit), [(4, 8)])[0]
+    assert case.pieces.planning.problem.sha256() and case.fit_memory(stages, (4, 4, 4, 4), queued, work(30.0)) is None
+    found = schedule_stages(case, stages, 0.0, work(30.0))
+    assert found is not None and max(found.memory) <= limit
+    assert all(a <= b for a, b in zip(found.kept, kept, strict=True))
