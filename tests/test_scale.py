@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +21,7 @@ from random_problems import graphs_of_all_kinds
 
 from shardproof.formal.selection.bound.dense_dual import DenseBounder, quantise
 from shardproof.formal.selection.bound.warm_start import transfer
-from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.model.clock import Clock, Quiet
 from shardproof.formal.selection.model.dense import dense_problem
 from shardproof.formal.selection.options import Options
 from shardproof.formal.selection.options.solve import SolveOptions
@@ -114,11 +113,18 @@ def test_ctrl_c_leaves_the_best_answer() -> None:
     signal.signal(
         signal.SIGINT, signal.default_int_handler
     )  # a suite started in the background of a shell inherits "ignore"
-    problem = contest_problem(5, 150, 4)
-    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    answer = solve(problem, clock=work(300))
-    timer.join()
+    problem, known = contest_problem(5, 150, 4), list[int]()
+
+    class Interrupting(Quiet):
+        """Sends the signal once an answer is known."""
+
+        def update(self, stage: str, lower: int | None, upper: int | None) -> None:
+            if upper is not None and not known:
+                known.append(upper)
+                os.kill(os.getpid(), signal.SIGINT)
+
+    answer = solve(problem, clock=work(300), progress=Interrupting())
+    assert known and answer.cost is not None and answer.cost <= known[0]
     assert answer.certificate is not None and answer.status is Status.FEASIBLE
     assert check_selection(problem, answer.certificate).verdict is Verdict.PROVED
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -69,7 +69,7 @@ def orders(kind: str, pipe: Pipeline) -> list[list[Action]]:
         )
     makers = {
         "gpipe": _gpipe,
-        "1f1b": _one_forward_one_backward,
+        "1f1b": one_forward_one_backward,
         "interleaved": _interleaved,
         "zb-h1": _zb_h1,
         "zb-v": _zb_v,
@@ -110,9 +110,14 @@ def _gpipe(pipe: Pipeline, s: int) -> list[Action]:
     return [("F", s, i) for i in range(pipe.micro_batches)] + [("B", s, i) for i in range(pipe.micro_batches)]
 
 
-def _one_forward_one_backward(pipe: Pipeline, s: int) -> list[Action]:
+def one_forward_one_backward(pipe: Pipeline, s: int, most: int | None = None) -> list[Action]:
+    """Actions of stage s, which keeps `most` activations at most (None: as many as there are stages behind it).
+
+    >>> one_forward_one_backward(Pipeline(((1, 1, 1),) * 3, 2, 0, None), 0, 1)
+    [('F', 0, 0), ('B', 0, 0), ('F', 0, 1), ('B', 0, 1)]
+    """
     m = pipe.micro_batches
-    first = min(m, pipe.stages - s)
+    first = min(m, pipe.stages - s, m if most is None else most)
     row: list[Action] = [("F", s, i) for i in range(first)]
     for i in range(m):
         row.append(("B", s, i))

@@ -209,13 +209,19 @@ class Case(Bounded):
         return max(max(held), *(a + b for a, b in zip(held, stage.extras, strict=False))) if stage.extras else max(held)
 
     def cut_within(self) -> tuple[int, ...] | None:
-        """First units of stages that are fast within the memory, each with the activations that 1F1B keeps; None where
-        no stage had to be fitted with options of its units.
+        """First units of stages that are fast within the memory, each with the activations that 1F1B keeps, or with
+        fewer where a step takes less so; None where no stage had to be fitted with options of its units.
         """
-        menus, limit = self._menus, self.job.memory
+        menus, limit, p = self._menus, self.job.memory, self.stages
         if menus is None or limit is None or not menus.extended or self.chunks > 1:
             return None
-        return menus.cut_within([min(self.micro, self.stages - s) for s in range(self.stages)], limit)
+        best: tuple[float, tuple[int, ...]] | None = None
+        for most in reversed(capped(p)):
+            found = menus.cut_within([min(self.micro, p - s, most) for s in range(p)], limit)
+            longer = max(1.0, min(self.micro, p) / most)
+            if found is not None and (best is None or found[0] * longer < best[0]):
+                best = found[0] * longer, found[1]
+        return None if best is None else best[1]
 
     def block(self, tensor: str) -> int:
         """Bytes on a device of what crosses a cut, evenly split."""
@@ -296,6 +302,16 @@ class Case(Bounded):
         whole = part.vertices == tuple(range(len(self.pieces.planning.decisions)))
         brought = simple_plans(self.pieces.planning) if whole else ()
         return solve(part.problem, clock=clock.at_most(None), gap=LEAF_GAP, brought=brought).solution
+
+
+def capped(stages: int) -> tuple[int, ...]:
+    """Activations that stages may keep where the memory is small: with fewer than there are stages, a step takes longer
+    by the ratio of both.
+
+    >>> capped(16), capped(2)
+    ((8, 10, 12, 14, 16), (1, 2))
+    """
+    return tuple(sorted({max(1, -(-stages * k // 8)) for k in (4, 5, 6, 7, 8)}))
 
 
 def _runs(starts: Sequence[int], units: int) -> list[tuple[int, int]]:

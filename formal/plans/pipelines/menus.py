@@ -32,7 +32,7 @@ from .channels import whole_chain
 PRICES = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0)
 """What a full memory costs, in times of the whole step."""
 
-CUT_PRICES = (0.0, *(10.0 ** (k / 8) for k in range(-28, 9)))
+CUT_PRICES = (0.0, *(10.0 ** (k / 8) for k in range(-28, 17)))
 """The same where cuts are chosen: options are looked up, not searched."""
 
 AS_SLOW = 1 + 1 / 64
@@ -117,9 +117,9 @@ class Menus:
         """Cost of a byte where a full memory costs the whole step once."""
         return max(1, sum(options[0].cost for options in self.options.values())) / limit
 
-    def cut_within(self, activations: Sequence[int], limit: int) -> tuple[int, ...] | None:
+    def cut_within(self, activations: Sequence[int], limit: int) -> tuple[float, tuple[int, ...]] | None:
         """First units of stages that keep so many activations in `limit` bytes, so that the slowest is fast, then that
-        all are; None where there are too few units.
+        all are, and about what the slowest takes; None where there are too few units.
         """
         units = len(self.options)
         if units < len(activations):
@@ -138,7 +138,7 @@ class Menus:
         starts = [0]
         for step in reversed(steps[1:]):
             starts.append(int(step[starts[-1]]))
-        return tuple(starts)
+        return float(slowest[0]), tuple(starts)
 
     def _run_times(self, activations: int, limit: int) -> NDArray[np.float64]:
         """[i][j]: about what units i .. j-1 take, fitted into `limit` bytes; infinity where there are none."""

@@ -16,18 +16,20 @@ from ....models.problem.selection_problem import Ints
 from ....models.schedules.pipeline import Pipeline
 from ....proofs.schedules.certificate import ScheduleCertificate
 from ...schedules.drawing import peaks
-from ...schedules.published import orders as actions
-from ...schedules.published import starts_of
+from ...schedules.published import one_forward_one_backward, starts_of
 from ...schedules.search import Found, search
 from ...schedules.shop import shop
 from ...selection.model.clock import Clock
-from .case import Case, picoseconds
+from .case import Case, capped, picoseconds
 from .chunked import fit_chunks, found_within, kept_by_chunk, limits, view_peaks
 from .exchange_costs import exchange_costs, last_ends
 from .phases import StagePlan
 
 LARGEST_TIME = 1 << 31
 """Times of a schedule stay below this."""
+
+MOST_FITS = 4
+"""Attempts to fit stages into the memory, each with what waits at the cuts in the one before."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +130,7 @@ def schedule_stages(
     if case.chunks > 1:
         return _scheduled_chunks(case, stages, seconds, clock, only)
     p, m, memory = case.stages, case.micro, case.job.memory
-    few = () if memory is None else (1, 2, p // 2)
+    few = () if memory is None else (1, 2, *capped(p))
     limits = sorted({max(1, min(k, m)) for k in (*few, p, p + 2, 2 * p, 3 * p, m)}) if only is None else [only]
     best: Scheduled | None = None
     for limit in limits:
@@ -137,32 +139,26 @@ def schedule_stages(
         found = search(shop(pipe), clock.at_most(seconds), first=usual)
         none_fits = True
         # under a memory limit first as few activations on every stage as 1F1B keeps, not as many as the first one's
-        tried = (found.starts,) if usual is None or memory is None else (usual, found.starts)
+        tried = (found.starts,) if memory is None else (usual, found.starts)
         for starts in tried:
             if best is not None and _step_of(case, stages, quantum, pipe, starts) >= best.step:
                 none_fits = False
                 continue  # nor would it be shorter with placements that fit
-            kept, queued = tuple(peaks(pipe.problem(), starts)), waiting(case, stages, pipe, starts)
-            placed = case.fit_memory(stages, kept, queued, clock)
+            first = _certificate(pipe, starts, found)
+            placed = _place(case, stages, _scheduled(case, stages, first, quantum), limit, seconds, clock)
             if placed is None:
                 continue
             none_fits = False
-            if all(a is b for a, b in zip(placed, stages, strict=True)):
-                again = pipe, _certificate(pipe, starts, found), quantum
-            else:
-                again = _schedule_again(case, placed, limit, clock.at_most(seconds))
-            made = None if again is None else _scheduled(case, placed, *again)
-            if made is not None and (best is None or made.step < best.step):
-                best = made
+            if best is None or placed.step < best.step:
+                best = placed
         if none_fits:
             break  # more activations fit even less
     return best
 
 
-def _usual(pipe: Pipeline) -> Ints | None:
-    """1F1B, which keeps as many activations as there are stages behind; None where fewer are allowed."""
-    enough = pipe.memory is None or pipe.memory >= min(pipe.stages, pipe.micro_batches)
-    return starts_of(pipe, actions("1f1b", pipe)) if enough else None
+def _usual(pipe: Pipeline) -> Ints:
+    """1F1B, in which stages keep as many activations as there are stages behind them, or as many as are allowed."""
+    return starts_of(pipe, [one_forward_one_backward(pipe, s, pipe.memory) for s in range(pipe.stages)])
 
 
 def _certificate(pipe: Pipeline, starts: Ints, found: Found) -> ScheduleCertificate:
@@ -171,27 +167,36 @@ def _certificate(pipe: Pipeline, starts: Ints, found: Found) -> ScheduleCertific
     return ScheduleCertificate(pipe, starts, makespan, found.lower_bound, found.bound, "best")
 
 
-def _schedule_again(
-    case: Case, placed: list[StagePlan], limit: int, clock: Clock
-) -> tuple[Pipeline, ScheduleCertificate, int] | None:
-    """The shortest schedule of stages with other placements that fits the memory; None if none does."""
-    quantum, pipe = pipeline_of(case, placed, limit)
-    found, usual, memory = search(shop(pipe), clock), _usual(pipe), case.job.memory
-    fits: list[ScheduleCertificate] = []
-    for starts in (found.starts, *([] if usual is None else [usual])):
-        rows = zip(placed, peaks(pipe.problem(), starts), waiting(case, placed, pipe, starts), strict=True)
-        if memory is None or all(case.peak(stage, kept) + queued <= memory for stage, kept, queued in rows):
-            fits.append(_certificate(pipe, starts, found))
-    return (pipe, min(fits, key=lambda made: made.makespan), quantum) if fits else None
+def _place(
+    case: Case, stages: list[StagePlan], free: Scheduled, limit: int, seconds: float, clock: Clock
+) -> Scheduled | None:
+    """These stages, of which `free` is a schedule without regard to memory, or others that fit, with the shortest
+    schedule in which they do; None if there are none.  Other times have other blocks wait at the cuts, so it is tried
+    again with what waits then.
+    """
+    kept, queued = free.kept, free.waiting
+    for _ in range(MOST_FITS):
+        placed = case.fit_memory(stages, kept, queued, clock)
+        if placed is None:
+            return None
+        if all(a is b for a, b in zip(placed, stages, strict=True)):
+            return free
+        quantum, pipe = pipeline_of(case, placed, limit)
+        found = search(shop(pipe), clock.at_most(seconds))
+        made = [_scheduled(case, placed, _certificate(pipe, x, found), quantum) for x in (found.starts, _usual(pipe))]
+        fits = [x for x in made if case.job.memory is None or max(x.memory) <= case.job.memory]
+        if fits:
+            return min(fits, key=lambda x: x.schedule.makespan)
+        queued = tuple(map(max, queued, made[-1].waiting))
+    return None
 
 
-def _scheduled(
-    case: Case, placed: list[StagePlan], pipe: Pipeline, certificate: ScheduleCertificate, quantum: int
-) -> Scheduled:
-    """Stages with their schedule, and what these keep."""
-    starts = certificate.starts
-    kept, queued = tuple(peaks(pipe.problem(), starts)), waiting(case, placed, pipe, starts)
-    return Scheduled(case, placed, quantum, certificate, kept, queued, step_of(case, placed, quantum, certificate))
+def _scheduled(case: Case, stages: list[StagePlan], certificate: ScheduleCertificate, quantum: int) -> Scheduled:
+    """Stages with a schedule, and what these keep."""
+    pipe, starts = certificate.subject, certificate.starts
+    assert isinstance(pipe, Pipeline)
+    kept, queued = tuple(peaks(pipe.problem(), starts)), waiting(case, stages, pipe, starts)
+    return Scheduled(case, stages, quantum, certificate, kept, queued, step_of(case, stages, quantum, certificate))
 
 
 def _scheduled_chunks(
