@@ -272,28 +272,11 @@ def generate_command(
     if journal is not None:
         check_journal(journal)
     own = [read_specification(path) for path in operators]
+    chosen = [*(POOLS[name](most) for name in pools or (() if own else UNITYS)), *(operator_pool(s, most) for s in own)]
     with Watch("generating") as watch:
-        kept, report = generate(
-            [*(POOLS[name](most) for name in pools or (() if own else UNITYS)), *(operator_pool(s, most) for s in own)],
-            jobs,
-            journal,
-            lambda stage, done, total: _progress(watch, stage, done, total),
-        )
-        numbers = {
-            "graphs": report.graphs,
-            "classes": report.classes,
-            "pairs": report.pairs,
-            "candidates": report.candidates,
-        }
-        numbers |= {f"candidates {w}": n for w, n in report.outcomes.items()}
-        numbers |= {
-            "kept before minimising": report.kept_first,
-            "kept": report.kept,
-            "kept with parallel operators": report.parallel,
-            "operators per side": most,
-            **{f"pool {name}": 1 for name in pools},
-            **{f"operator {s.name}": 1 for s in own},
-        }
+        kept, report = generate(chosen, jobs, journal, lambda stage, done, total: _progress(watch, stage, done, total))
+        numbers = {**report.counts(), "operators per side": most}
+        numbers |= {f"pool {name}": 1 for name in pools} | {f"operator {s.name}": 1 for s in own}
         if own and not pools:
             about = [p for p in kept if any(n.operator == SPECIFIED for n in (*p.rule.left, *p.rule.right))]
             numbers |= {"kept without the operator, left out": len(kept) - len(about)}
@@ -308,18 +291,10 @@ def generate_command(
             tuple(sorted(numbers.items())),
         )
         words = publisher.rules(output, library)
-    seconds = time.monotonic() - start
-    proved = sum(w == "proved" for w in words.values())
+    proved, seconds = sum(w == "proved" for w in words.values()), time.monotonic() - start
     if as_json:
-        emit(
-            {
-                **numbers,
-                **({"not_proved": unproved} if own else {}),
-                "proved": proved,
-                "seconds": round(seconds, 1),
-                "library": str(output),
-            }
-        )
+        more: dict[str, object] = {"not_proved": unproved} if own else {}
+        emit({**numbers, **more, "proved": proved, "seconds": round(seconds, 1), "library": str(output)})
     else:
         for name, n in numbers.items():
             say(f"{n:>9}  {name}")
