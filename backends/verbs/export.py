@@ -180,64 +180,41 @@ def export_command(publisher: Publisher, options: ExportOptions) -> int:
     """Write PLAN, a reduction program or a selection problem for another framework or solver; the file needs nothing
     of ours.
     """
-    if (kind := plan_kind(options.plan_file)) is not None:
+    plan_file, target, output, as_json = options.plan_file, options.target, options.output, options.as_json
+    if (kind := plan_kind(plan_file)) is not None:
         require_combination(EXPORT, plan_file=kind)
     if kind == "reduction":
-        return _programs(publisher, options.plan_file, options.target, options.output, options.as_json)
-    if options.target in ENCODINGS:
-        return _problem(
-            publisher.encode(options.plan_file, options.target),
-            options.plan_file,
-            options.target,
-            options.output,
-            options.as_json,
-        )
-    found = publisher.open(options.plan_file).with_choices()
+        return _programs(publisher, plan_file, target, output, as_json)
+    if target in ENCODINGS:
+        return _problem(publisher.encode(plan_file, target), plan_file, target, output, as_json)
+    found, limits = publisher.open(plan_file).with_choices(), (options.time_limit, options.work_limit)
     if isinstance(found.held, PipelineCertificate):
-        if options.target == ACTIONS:
-            return export_actions(found.held, found.identity, options.output, options.as_json)
-        return export_pipelined(
-            found.held,
-            found.identity,
-            options.target,
-            options.csv,
-            options.output,
-            options.as_json,
-            options.layouts_only,
-        )
-    if options.target in SETTINGS:
-        return _settings(
-            publisher.nearest(found, options.target, options.time_limit, options.work_limit),
-            options.target,
-            options.output,
-            options.as_json,
-        )
+        if target == ACTIONS:
+            return export_actions(found.held, found.identity, output, as_json)
+        return export_pipelined(found.held, found.identity, target, options.csv, output, as_json, options.layouts_only)
+    if target in SETTINGS:
+        return _settings(publisher.nearest(found, target, *limits), target, output, as_json)
     again: Restricted | None = None
     if options.resolve:
-        again = publisher.replan_within(found, options.target, options.time_limit, options.work_limit)
+        again = publisher.replan_within(found, target, *limits)
         plan, identity = again.plan, again.identity
         if options.resolved is not None:
             publisher.publish(options.resolved, write_plan(None, plan))
-        made = TARGETS[options.target](plan, identity, options.layouts_only, ())
+        made = TARGETS[target](plan, identity, options.layouts_only, ())
     else:
-        identity, made = found.identity, layouts_text(found, options.target, options.layouts_only)
+        identity, made = found.identity, layouts_text(found, target, options.layouts_only)
     made = with_programs(made, found.held.machine)
-    write_file(options.output, made.text.encode())
-    if options.as_json:
-        about = {
-            "plan": str(options.plan_file),
-            "identity": identity,
-            "target": options.target,
-            "file": str(options.output),
-        }
+    write_file(output, made.text.encode())
+    if as_json:
+        about = {"plan": str(plan_file), "identity": identity, "target": target, "file": str(output)}
         emit({**about, **_layouts_json(made), **({} if again is None else _price(again))})
         return Exit.DONE
-    say(*_layout_lines(found.held.graph.name, made, options.target, again is not None))
+    say(*_layout_lines(found.held.graph.name, made, target, again is not None))
     if again is not None:
         say(_certificates(again), again.words)
         if options.resolved is not None:
             say(f"wrote {options.resolved}")
-    say(f"wrote {options.output}")
+    say(f"wrote {output}")
     return Exit.DONE
 
 

@@ -197,9 +197,18 @@ class RunOptions:
 
     def training(self, steps: int) -> Training:
         """Many steps, one after another."""
-        written = self.save, self.save_every, self.resume
-        how = replaces_files(), self.kernels, self.fuse, self.overlap
-        return Training(steps, self.data, *written, self.compare, *how)
+        return Training(
+            steps=steps,
+            data=self.data,
+            save=self.save,
+            every=self.save_every,
+            resume=self.resume,
+            compared=self.compare,
+            force=replaces_files(),
+            kernels=self.kernels,
+            fuse=self.fuse,
+            overlap=self.overlap,
+        )
 
 
 @click.command("run")

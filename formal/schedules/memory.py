@@ -97,8 +97,8 @@ def shorten(shop: Shop, problem: ScheduleProblem, starts: Ints, priority: Floats
 class State(NamedTuple):
     """A list schedule at one moment.  Of tasks: `start`, `begun`, how many before it are `missing`, and until when the
     ended ones keep it (`ready`).  Of streams: until when they are taken (`free`).  Of holdings: how many last tasks
-    are left (`readers`); of devices: what is `held`.  `open_[:count[OPEN]]` have none missing,
-    `running[:count[RUNNING]]` run; the first `count[FIRST]` of the fixed order have begun.
+    are left (`readers`); of devices: what is `held`.  `open_[:sizes[OPEN]]` have none missing,
+    `running[:sizes[RUNNING]]` run; the first `sizes[FIRST]` of the fixed order have begun.
     """
 
     start: Ints
@@ -110,7 +110,7 @@ class State(NamedTuple):
     held: Ints
     open_: Ints
     running: Ints
-    count: Ints
+    sizes: Ints
 
 
 OPEN, RUNNING, FIRST = 0, 1, 2
@@ -147,8 +147,8 @@ def _begin(shop: Shop, store: Store) -> State:
 
 @njit(cache=True)
 def _open(now: State, task: int) -> None:
-    now.open_[now.count[OPEN]] = task
-    now.count[OPEN] += 1
+    now.open_[now.sizes[OPEN]] = task
+    now.sizes[OPEN] += 1
 
 
 @njit(cache=True)
@@ -179,11 +179,11 @@ def _is_safe(store: Store, now: State, order: Ints, task: int) -> bool:
     readers, held = now.readers.copy(), now.held.copy()
     if task >= 0 and not _take(store, task, held):
         return False
-    for k in range(now.count[RUNNING]):
+    for k in range(now.sizes[RUNNING]):
         _drop(store, now.running[k], readers, held)
     if task >= 0:
         _drop(store, task, readers, held)
-    for k in range(now.count[FIRST], len(order)):
+    for k in range(now.sizes[FIRST], len(order)):
         u = order[k]
         if now.begun[u] == 0 and u != task:
             if not _take(store, u, held):
@@ -210,14 +210,14 @@ def _delays(shop: Shop, task: int, end: int, priority: Floats, coming: Coming) -
 def _end_tasks(shop: Shop, store: Store, now: State, moment: int) -> None:
     """End what ends by this moment, and open what waited for it."""
     links, k = shop.forward, 0
-    while k < now.count[RUNNING]:
+    while k < now.sizes[RUNNING]:
         t = now.running[k]
         if now.start[t] + shop.times[t] > moment:
             k += 1
             continue
         _drop(store, t, now.readers, now.held)
-        now.count[RUNNING] -= 1
-        now.running[k] = now.running[now.count[RUNNING]]
+        now.sizes[RUNNING] -= 1
+        now.running[k] = now.running[now.sizes[RUNNING]]
         for x in range(links.at[t], links.at[t + 1]):
             u = links.to[x]
             now.ready[u] = max(now.ready[u], moment + links.lag[x])
@@ -230,7 +230,7 @@ def _end_tasks(shop: Shop, store: Store, now: State, moment: int) -> None:
 def _find_coming(shop: Shop, now: State, room: Coming) -> Coming:
     """What will be ready when a running task ends, in `room`."""
     links, count = shop.forward, 0
-    for k in range(now.count[RUNNING]):
+    for k in range(now.sizes[RUNNING]):
         t = now.running[k]
         for x in range(links.at[t], links.at[t + 1]):
             if now.missing[links.to[x]] == 1 and count < len(room.task):
@@ -245,7 +245,7 @@ def _choose(shop: Shop, now: State, moment: int, refused: Ints, priority: Floats
     -1: there is none.
     """
     chosen, best = -1, -1e300
-    for k in range(now.count[OPEN]):
+    for k in range(now.sizes[OPEN]):
         t = now.open_[k]
         if now.ready[t] > moment or refused[t] == moment or priority[t] <= best:
             continue
@@ -262,25 +262,25 @@ def _start(shop: Shop, store: Store, now: State, moment: int, order: Ints, chose
     """Start the open task at position `chosen`."""
     t = now.open_[chosen]
     _take(store, t, now.held)
-    now.count[OPEN] -= 1
-    now.open_[chosen] = now.open_[now.count[OPEN]]
+    now.sizes[OPEN] -= 1
+    now.open_[chosen] = now.open_[now.sizes[OPEN]]
     now.begun[t], now.start[t] = 1, moment
-    now.running[now.count[RUNNING]] = t
-    now.count[RUNNING] += 1
+    now.running[now.sizes[RUNNING]] = t
+    now.sizes[RUNNING] += 1
     for x in range(shop.taken_at[t], shop.taken_at[t + 1]):
         now.free[shop.taken[x]] = moment + shop.times[t]
-    while now.count[FIRST] < len(order) and now.begun[order[now.count[FIRST]]]:
-        now.count[FIRST] += 1
+    while now.sizes[FIRST] < len(order) and now.begun[order[now.sizes[FIRST]]]:
+        now.sizes[FIRST] += 1
 
 
 @njit(cache=True)
 def _next_moment(shop: Shop, now: State, moment: int) -> int:
     """When the next task ends, or is ready; `UNLIMITED`: never."""
-    later = np.int64(UNLIMITED)
-    for k in range(now.count[RUNNING]):
+    later = UNLIMITED
+    for k in range(now.sizes[RUNNING]):
         t = now.running[k]
         later = min(later, now.start[t] + shop.times[t])
-    for k in range(now.count[OPEN]):
+    for k in range(now.sizes[OPEN]):
         ready = now.ready[now.open_[k]]
         if ready > moment:
             later = min(later, ready)
@@ -295,7 +295,7 @@ def _schedule(shop: Shop, store: Store, priority: Floats, order: Ints, delay: in
         return now.start, False
     refused = np.full(n, np.int64(-1))
     room = Coming(np.empty(n, np.int64), np.empty(n, np.int64))
-    while now.count[FIRST] < n:
+    while now.sizes[FIRST] < n:
         _end_tasks(shop, store, now, moment)
         started, ended = True, False
         while started and not ended:
@@ -315,9 +315,9 @@ def _schedule(shop: Shop, store: Store, priority: Floats, order: Ints, delay: in
             refused[:] = -1
             continue
         later = _next_moment(shop, now, moment)
-        if later == UNLIMITED and now.count[FIRST] < n:
+        if later == UNLIMITED and now.sizes[FIRST] < n:
             # refused at a moment when nothing runs: the first of the order is safe, so try all of them
-            t = order[now.count[FIRST]]
+            t = order[now.sizes[FIRST]]
             if refused[t] != moment and now.missing[t] == 0:
                 continue
             return now.start, False

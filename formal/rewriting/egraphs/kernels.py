@@ -25,7 +25,8 @@ def narrow(
                 return False
             for e in range(mo[c], mo[c + 1]):
                 allowed[mc[e]] = False
-    return _need(allowed, needed, kids, members)
+    fits: bool = _need(allowed, needed, kids, members)
+    return fits
 
 
 @njit(cache=True)
