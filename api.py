@@ -14,14 +14,13 @@ Versions: names and meanings here change only with the first number of the versi
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from fractions import Fraction
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from shardproof.answers import Limit, NoPlan, Plan
-from shardproof.models.layout.placement import space
+from shardproof.models.layout.placement import Space, space
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.machine.shared_links import planned_machine
 from shardproof.models.problem.claims import Verdict
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from shardproof.formal.plans.layouts import TensorLayouts
     from shardproof.formal.plans.pipelines.request import PipelineRequest
     from shardproof.formal.plans.plan import Planned
+    from shardproof.formal.plans.portfolio.freedoms import Freedoms
     from shardproof.formal.plans.request import PlanRequest
     from shardproof.formal.plans.strategy import Strategy
     from shardproof.formal.plans.time_limit import TimeLimit
@@ -103,14 +103,11 @@ def plan(
 
     Raises `NoPlan`, `InputError`, and the errors of the frontends.
     """
-    from shardproof.formal.explain.error_bounds import with_error_bounds
     from shardproof.formal.explain.request import strategy_to_plan
     from shardproof.formal.plans.pipelines.request import pipeline_request
     from shardproof.formal.plans.portfolio.freedoms import Freedoms, everything
-    from shardproof.formal.plans.portfolio.search import Searches
-    from shardproof.formal.plans.request import TENSORS, carry_out
+    from shardproof.formal.plans.request import TENSORS, PlanRequest
     from shardproof.formal.plans.written import searching
-    from shardproof.formal.rewriting.joint.request import carry_out_jointly
     from shardproof.formal.verbs.combinations import PLAN
     from shardproof.proofs.joint.books import Rewrites
 
@@ -118,7 +115,6 @@ def plan(
     space_name, share, limit = _counting(effort, space_name, gap, time_limit_s, work_limit)
     taken: list[Original] = []
     graph, target = _graph(model, inputs, batch, attention, compare, train is not None, taken), planned_machine(machine)
-    request = _request(graph, target, train, loss, recompute, precision, micro_batch, memory, space_name)
     searches = searching(overlap, views, joint, best, stages, recompute, micro_batch, engine)
     given = strategy_to_plan(strategy, taken[0].schedule if taken else (), graph, target, searches)
     if train is not None and given is not None and given.settings is not None:
@@ -126,36 +122,17 @@ def plan(
             f"{given.place}: settings of a framework are of a training step in micro-batches; give them to pipeline, "
             "or plan without them"
         )
-    request = replace(request, strategy=given, engine=engine, gap=share, threads=threads, vocabulary=vocabulary)
-    request = replace(request, rewrites=Rewrites(none=True))
+    rewrites = Rewrites(none=True)
     if joint or (best and "rewrites" not in without):
-        request = replace(request, rewrites=_rewrites(rules, rewrite_rounds, rewrite_nodes, rewrite_time))
+        rewrites = _rewrites(rules, rewrite_rounds, rewrite_nodes, rewrite_time)
+    where, most, parts = _space(space_name), _bytes(memory), str(micro_batch)
+    what = graph, target, train, loss, recompute, where, most, given
+    request = PlanRequest(*what, engine, share, threads, precision, parts, vocabulary, rewrites)
     asked = None if stages is None else pipeline_request(request, stages, () if best else without, overlap=overlap)
     freedoms = Freedoms(overlap, views, joint, recompute == TENSORS, asked)
     if best:
         request, freedoms = everything(request, without, stages)
-    if freedoms.several(request):
-        found = Searches(request, freedoms, limit).search_all()
-        if (data := found.data()) is None:
-            why = "; ".join(f"{x.part}: {x.why}" for x in found.left_out)
-            raise NoPlan(f"{graph.name}: no plan was found ({why}); more time or memory may help", infeasible=False)
-        return _answer(data)
-    if asked is not None:
-        return _answer(_pipelined(graph, asked, None, limit))
-    if views:
-        return _answer(_with_views(request, limit))
-    if overlap:
-        return _answer(_overlapped(request, limit))
-    if freedoms.programs:
-        made = carry_out_jointly(request, limit).plan
-    else:
-        planned = carry_out(request, limit).planned
-        if planned.plan is None:
-            raise _no_plan(planned)
-        made = with_error_bounds(planned)
-    if made is None:
-        raise NoPlan(f"{graph.name}: no plan found within the time limit; give it more time", infeasible=False)
-    return _answer(write_plan(None, made))
+    return _answer(_search(request, freedoms, limit))
 
 
 def pipeline(
@@ -191,7 +168,7 @@ def pipeline(
     """
     from shardproof.formal.plans.frameworks import pipelined_settings, settings_of_step
     from shardproof.formal.plans.pipelines.request import pipeline_request
-    from shardproof.formal.plans.request import TENSORS
+    from shardproof.formal.plans.request import TENSORS, PlanRequest
     from shardproof.formal.verbs.combinations import PLAN
 
     require_keywords(PLAN, pipeline, locals(), pipeline=stages)
@@ -203,7 +180,8 @@ def pipeline(
         said = pipelined_settings(strategy)
         precision = precision or said.precision
         settings = settings_of_step(said, graph, train, recompute, precision, str(strategy)[:200])
-    request = replace(_request(graph, target, train, loss, recompute, precision, 1, memory, space_name), gap=share)
+    what = graph, target, train, loss, recompute, _space(space_name), _bytes(memory)
+    request = PlanRequest(*what, gap=share, precision=precision)
     asked = pipeline_request(request, stages, interleave=interleave, overlap=overlap)
     return _answer(_pipelined(graph, asked, settings, limit))
 
@@ -246,9 +224,8 @@ def audit(
     require_keywords(AUDIT, audit, locals())
     _, share, limit = _counting(effort, space_name, gap, time_limit_s, work_limit)
     graph, target = _graph(model, inputs, batch, attention, compare), planned_machine(machine)
-    where = None if space_name is None else space(space_name)
     given = _strategy(strategy, graph, target)
-    request = AuditRequest(graph, target, given, where, _bytes(memory), carry, engine, share)
+    request = AuditRequest(graph, target, given, _space(space_name), _bytes(memory), carry, engine, share)
     report = carry_out_audit(request, limit)
     if not is_confirmed(FrontDoor(), report):
         raise RuntimeError("our own checker did not confirm the audit; please report it")
@@ -378,31 +355,40 @@ def _strategy(strategy: str | Path | Splits, graph: Graph, machine: Machine) -> 
     return strategy_for(strategy, graph, machine)
 
 
-def _request(
-    graph: Graph,
-    machine: Machine,
-    train: str | None,
-    loss: str | None,
-    recompute: str,
-    precision: str | None,
-    micro_batch: int | str,
-    memory: int | str | None,
-    space_name: str | None,
-) -> PlanRequest:
-    from shardproof.formal.plans.request import PlanRequest
+def _space(name: str | None) -> Space | None:
+    return None if name is None else space(name)
 
-    where = None if space_name is None else space(space_name)
-    return PlanRequest(
-        graph,
-        machine,
-        train,
-        loss,
-        recompute,
-        where,
-        _bytes(memory),
-        precision=precision,
-        micro_batch=str(micro_batch),
-    )
+
+def _search(request: PlanRequest, freedoms: Freedoms, limit: TimeLimit) -> bytes:
+    """The plan file that the search makes which knows all that is asked."""
+    from shardproof.formal.explain.error_bounds import with_error_bounds
+    from shardproof.formal.plans.portfolio.search import Searches
+    from shardproof.formal.plans.request import carry_out
+    from shardproof.formal.rewriting.joint.request import carry_out_jointly
+
+    name = request.graph.name
+    if freedoms.several(request):
+        found = Searches(request, freedoms, limit).search_all()
+        if (data := found.data()) is None:
+            why = "; ".join(f"{x.part}: {x.why}" for x in found.left_out)
+            raise NoPlan(f"{name}: no plan was found ({why}); more time or memory may help", infeasible=False)
+        return data
+    if freedoms.stages is not None:
+        return _pipelined(request.graph, freedoms.stages, None, limit)
+    if freedoms.submeshes:
+        return _with_views(request, limit)
+    if freedoms.overlap:
+        return _overlapped(request, limit)
+    if freedoms.programs:
+        made = carry_out_jointly(request, limit).plan
+    else:
+        planned = carry_out(request, limit).planned
+        if planned.plan is None:
+            raise _no_plan(planned)
+        made = with_error_bounds(planned)
+    if made is None:
+        raise NoPlan(f"{name}: no plan found within the time limit; give it more time", infeasible=False)
+    return write_plan(None, made)
 
 
 def _graph(

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from shardproof.formal.collective_programs.request import How
     from shardproof.formal.plans.effort import EffortName
     from shardproof.formal.plans.time_limit import TimeLimit
+    from shardproof.formal.schedules.engines.request import Answer as ScheduleAnswer
     from shardproof.formal.schedules.engines.request import Engine as ScheduleEngine
+    from shardproof.formal.selection.answer import Answer
     from shardproof.formal.selection.solve import Engine
     from shardproof.models.collective_programs.parallelism import Matrix
     from shardproof.models.problem.selection_problem import SelectionProblem
@@ -172,29 +174,15 @@ def solve(
     from shardproof.api import _counting
     from shardproof.formal.plans.time_limit import check_seconds
     from shardproof.formal.selection.engines.consult import EngineRefused
-    from shardproof.formal.selection.engines.encodings.answers import read_answer, require_solution
     from shardproof.formal.selection.solve import Engine, solve
     from shardproof.formal.verbs.combinations import SOLVE
-    from shardproof.formal.verbs.results import asked_json
-    from shardproof.front_door import FrontDoor
-    from shardproof.models.egraphs.egraph import EGraph
-    from shardproof.models.problem.claims import Infeasible
-    from shardproof.models.problem.selection_problem import SelectionProblem
-    from shardproof.proofs.selection.file import write_certificate
-    from shardproof.proofs.selection.load import load_problem
 
     given = {k: v for k, v in locals().items() if k in SOLVE.options}
     require_keywords(SOLVE, globals()["solve"], given)
     _word(engine, get_args(Engine), "engine")
-    asked = problem if isinstance(problem, SelectionProblem) else load_problem(Path(problem))
-    if isinstance(asked, EGraph):
-        raise InputError(f"{problem}: is an e-graph; write shardproof solve {problem} for its extraction")
+    asked = _selection_problem(problem)
     _, share, limit = _counting(effort, None, None if gap is None else Fraction(str(gap)), time_limit_s, work_limit)
-    begun: tuple[tuple[int, ...], ...] = ()
-    if isinstance(known, (str, Path)):
-        begun = (read_answer(Path(known).read_text(encoding="utf-8"), asked),)
-    elif known is not None:
-        begun = (require_solution(known, asked),)
+    begun = _known(known, asked)
     limit.hold_back(check_seconds(asked, limit))
     try:
         found = solve(
@@ -208,6 +196,39 @@ def solve(
         )
     except EngineRefused as error:
         raise InputError(str(error)) from None
+    return _solution(asked, found)
+
+
+def _selection_problem(problem: SelectionProblem | Path | str) -> SelectionProblem:
+    """The problem that is given, or that a file is of."""
+    from shardproof.models.egraphs.egraph import EGraph
+    from shardproof.models.problem.selection_problem import SelectionProblem
+    from shardproof.proofs.selection.load import load_problem
+
+    asked = problem if isinstance(problem, SelectionProblem) else load_problem(Path(problem))
+    if isinstance(asked, EGraph):
+        raise InputError(f"{problem}: is an e-graph; write shardproof solve {problem} for its extraction")
+    return asked
+
+
+def _known(known: Sequence[int] | Path | str | None, problem: SelectionProblem) -> tuple[tuple[int, ...], ...]:
+    """What a search begins with: a solution, one of a file, or none."""
+    from shardproof.formal.selection.engines.encodings.answers import read_answer, require_solution
+
+    if known is None:
+        return ()
+    if isinstance(known, (str, Path)):
+        return (read_answer(Path(known).read_text(encoding="utf-8"), problem),)
+    return (require_solution(known, problem),)
+
+
+def _solution(asked: SelectionProblem, found: Answer) -> Solution:
+    """What was found, with the status that the checker gives it."""
+    from shardproof.formal.verbs.results import asked_json
+    from shardproof.front_door import FrontDoor
+    from shardproof.models.problem.claims import Infeasible
+    from shardproof.proofs.selection.file import write_certificate
+
     if found.certificate is None:
         raise InputError(f"{asked.name}: nothing was found in the time that it was given; give it more time")
     data = write_certificate(None, found.certificate)
@@ -253,10 +274,8 @@ def schedule(
     from shardproof.formal.schedules.engines.request import parse_times, schedule_graph, schedule_pipeline
     from shardproof.formal.verbs.combinations import SCHEDULE
     from shardproof.formal.verbs.schedule import CHECK_SHARE, SCHEDULE_S
-    from shardproof.front_door import FrontDoor
     from shardproof.models.schedules.pipeline import Pipeline
     from shardproof.models.sources.overlap.graph import read_overlap
-    from shardproof.proofs.schedules.file import write_schedule
 
     require_keywords(SCHEDULE, schedule, locals(), subject="pipeline" if graph is None else "graph")
     _word(engine, get_args(Engines), "engine")
@@ -271,6 +290,14 @@ def schedule(
         found = schedule_pipeline(pipe, kind, engine, clock)
     if not found.fits:
         raise InputError(f"{kind}: keeps more activations on a stage than the memory {memory} is for")
+    return _schedule(found)
+
+
+def _schedule(found: ScheduleAnswer) -> Schedule:
+    """What was found, with the status that the checker gives it."""
+    from shardproof.front_door import FrontDoor
+    from shardproof.proofs.schedules.file import write_schedule
+
     data, scale = write_schedule(None, found.certificate()), found.scale
     published = FrontDoor().publish(None, data)
     bound = published.lower_bound

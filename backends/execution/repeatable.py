@@ -34,7 +34,7 @@ from .pipeline import ONCE, Letters, Results, run_view, whole_results
 from .pipeline_rank import MpiPointToPoint
 from .progress import Table
 from .run import assemble
-from .streams import run_streams
+from .streams import Signals, run_streams
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -183,7 +183,7 @@ class Streamed:
         told: Told | None,
         broken: Callable[[], None] | None,
     ) -> Results:
-        blocks, _ = run_streams(program, rank, both, source, np, told=told, broken=broken)
+        blocks, _ = run_streams(program, rank, both, source, np, signals=Signals(told=told, broken=broken))
         held.renew(next_blocks(program.program, rank, blocks, source))
         return {(name, ONCE): block for name, block in blocks.items()}
 

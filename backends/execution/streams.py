@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import ModuleType
+from typing import Final
 
 import numpy as np
 
@@ -130,6 +131,21 @@ class _Rank:
             self.done[k].set()
 
 
+@dataclass(frozen=True)
+class Signals:
+    """What a rank says to others beside its data.  `together`: called when it has its inputs, gives the common start on
+    the clock; `told(n)`: before operators' task n; `broken`: at the first failure, so that nobody waits.
+    """
+
+    together: Callable[[], float] = time.perf_counter
+    told: Callable[[int], None] | None = None
+    broken: Callable[[], None] | None = None
+
+
+ALONE: Final = Signals()
+"""Nobody listens."""
+
+
 def run_streams(
     program: StreamsProgram,
     rank: int,
@@ -137,18 +153,15 @@ def run_streams(
     source: Source,
     xp: ModuleType,
     pace: float = 0.0,
-    together: Callable[[], float] | None = None,
-    told: Callable[[int], None] | None = None,
-    broken: Callable[[], None] | None = None,
+    signals: Signals = ALONE,
 ) -> tuple[dict[str, Array], list[Span]]:
-    """(this rank's blocks of the outputs, its spans).  `transports`: of operators, of reshardings.  `together`:
-    called when this rank has its inputs, gives the common start on the clock; `told(n)`: before operators' task n;
-    `broken`: called at the first failure, so that nobody waits.  Raises `RankError`.
+    """(this rank's blocks of the outputs, its spans).  `transports`: of operators, of reshardings.  Raises
+    `RankError`.
     """
     state = _Rank(program, rank, source, xp, pace)
     for position in program.first:
         run_part(program.program, rank, (position,), transports[COMPUTE], source, xp, state.slots, lambda _: None)
-    origin_s = time.perf_counter() if together is None else together()
+    origin_s, told = signals.together(), signals.told
     recorders = [Recorder(rank, origin_s) for _ in KIND]
 
     def work(number: int) -> None:
@@ -158,8 +171,8 @@ def run_streams(
             pass
         except RankError as e:
             state.stop(e)
-            if broken is not None:
-                broken()
+            if signals.broken is not None:
+                signals.broken()
 
     beside = threading.Thread(target=work, args=(LINKS,), name=f"links of rank {rank}", daemon=True)
     beside.start()
@@ -203,7 +216,7 @@ def run_streams_virtual(
     def work(rank: int) -> None:
         try:
             blocks[rank], spans[rank] = run_streams(
-                program, rank, transports[rank], slices(arrays), np, pace, together, broken=abort
+                program, rank, transports[rank], slices(arrays), np, pace, Signals(together, broken=abort)
             )
         except RankError as e:
             errors.append(e)

@@ -29,7 +29,7 @@ from . import progress
 from .container_job import read_options, run_container_job
 from .interpreter import RankError
 from .job import write_error
-from .streams import run_streams, whole
+from .streams import Signals, run_streams, whole
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -67,7 +67,8 @@ def main(folder: Path) -> None:
         def record_task(task: int) -> None:
             table[rank, 1] = task
 
-        blocks, spans = run_streams(program, rank, transports, source, np, float(data["pace"]), together, record_task)
+        signals = Signals(together, record_task)
+        blocks, spans = run_streams(program, rank, transports, source, np, float(data["pace"]), signals)
         if data["trace"]:
             write_spans(folder / f"trace/{rank}.json", spans)
         place = "collecting the outputs"

@@ -57,49 +57,57 @@ def execute(
     >>> execute(numpy, graph.operators[0], graph, {"m": (0, 1), "n": (0, 2), "k": (1, 3)}, [a, b])
     array([[2., 2.]])
     """
+    task = Task(xp, op, graph, _exact_box(op, box, operands), operands, collectives, kept)
+    if op.function in GRADIENTS:
+        return _own(xp, gradient(task), operands)
+    return _own(xp, _in_type(_result(task), graph.tensor(op.output.tensor).dtype), operands)
+
+
+def _exact_box(op: Operator, box: Box, operands: Sequence[Block]) -> dict[str, tuple[int, int]]:
+    """The box over the operator's axes.  Inverted intervals are empty ones: no kernel meets a negative length."""
     place = f"operator {op.name!r}"
     missing = [a.name for a in op.axes if a.name not in box]
     if missing:
         raise KernelError(place, f"the iteration box lacks axis {missing[0]!r}")
     if len(operands) != len(op.inputs):
         raise KernelError(place, f"{len(op.inputs)} operands expected, got {len(operands)}")
-    # inverted intervals are empty ones; normal form once, so that no kernel meets a negative length
-    exact = {
+    return {
         a.name: box[a.name] if box[a.name][0] < box[a.name][1] else (box[a.name][0], box[a.name][0]) for a in op.axes
     }
-    if op.function in GRADIENTS:
-        return _own(xp, gradient(Task(xp, op, graph, exact, operands, collectives, kept)), operands)
+
+
+def _result(task: Task) -> Array:
+    """What the operator of a kind computes, which may still lie in the memory of an operand."""
+    xp, op, graph, box, operands = task.xp, task.op, task.graph, task.box, task.operands
     match op.kind:
         case NodeKind.CONTRACT if op.function == FUSED:
-            result = fused_product(Task(xp, op, graph, exact, operands, collectives))
+            return fused_product(task)
         case NodeKind.CONTRACT:
-            result = contract(xp, op, graph, exact, operands)
+            return contract(xp, op, graph, box, operands)
         case NodeKind.MAP:
-            result = _map(xp, op, graph, exact, operands)
+            return _map(xp, op, graph, box, operands)
         case NodeKind.REDUCE:
-            result = reduce(xp, op, graph, exact, operands)
+            return reduce(xp, op, graph, box, operands)
         case NodeKind.NORMALISE:
-            result = normalise(Task(xp, op, graph, exact, operands, collectives, kept))
+            return normalise(task)
         case NodeKind.WINDOW:
-            result = window(xp, op, graph, exact, operands)
+            return window(xp, op, graph, box, operands)
         case NodeKind.GATHER:
-            result = gather(xp, op, graph, exact, operands)
+            return gather(xp, op, graph, box, operands)
         case NodeKind.SCATTER:
-            result = scatter(Task(xp, op, graph, exact, operands, collectives))
+            return scatter(task)
         case NodeKind.GROUPED:
-            result = grouped_product(Task(xp, op, graph, exact, operands, collectives))
+            return grouped_product(task)
         case NodeKind.LAYOUT:
-            result = _layout(xp, op, graph, exact, operands)
+            return _layout(xp, op, graph, box, operands)
         case NodeKind.ATTENTION:
-            task = Task(xp, op, graph, exact, operands, collectives)
-            result = spread(xp, ATTENTION[op.function](task), task.shape)
+            return spread(xp, ATTENTION[op.function](task), task.shape)
         case NodeKind.SCAN:
-            result = scan(Task(xp, op, graph, exact, operands, collectives), execute)
+            return scan(task, execute)
         case NodeKind.OPAQUE:
-            result = opaque(xp, op, graph, exact, operands)
+            return opaque(xp, op, graph, box, operands)
         case _:
             assert_never(op.kind)
-    return _own(xp, _in_type(result, graph.tensor(op.output.tensor).dtype), operands)
 
 
 def _in_type(result: Array, dtype: str) -> Array:

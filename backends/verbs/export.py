@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Final
@@ -21,6 +21,7 @@ from ...models.terminal.options import (
     STEPS,
     force_option,
     json_option,
+    options_as,
     output_option,
     refuse_combinations,
     require_combination,
@@ -112,6 +113,22 @@ NAMED: Final = 5
 """Layouts that the target does not say, printed; `--json` and the file have all."""
 
 
+@dataclass(frozen=True)
+class ExportOptions:
+    """The command line of `export`."""
+
+    plan_file: Path
+    target: str
+    resolve: bool
+    time_limit: float | None
+    work_limit: int | None
+    layouts_only: bool
+    resolved: Path | None
+    csv: Path | None
+    output: Path
+    as_json: bool
+
+
 @click.command("export")
 @click.argument("plan_file", metavar="PLAN", type=click.Path(path_type=Path))
 @click.option(
@@ -158,44 +175,34 @@ NAMED: Final = 5
 @json_option
 @click.pass_obj
 @refuse_combinations(EXPORT)
-def export_command(
-    publisher: Publisher,
-    plan_file: Path,
-    target: str,
-    resolve: bool,
-    time_limit: float | None,
-    work_limit: int | None,
-    layouts_only: bool,
-    resolved: Path | None,
-    csv: Path | None,
-    output: Path,
-    as_json: bool,
-) -> int:
+@options_as(ExportOptions)
+def export_command(publisher: Publisher, options: ExportOptions) -> int:
     """Write PLAN, a reduction program or a selection problem for another framework or solver; the file needs nothing
     of ours.
     """
+    plan_file, target, output, as_json = options.plan_file, options.target, options.output, options.as_json
     if (kind := plan_kind(plan_file)) is not None:
         require_combination(EXPORT, plan_file=kind)
     if kind == "reduction":
         return _programs(publisher, plan_file, target, output, as_json)
     if target in ENCODINGS:
         return _problem(publisher.encode(plan_file, target), plan_file, target, output, as_json)
-    found = publisher.open(plan_file).with_choices()
+    found, limits = publisher.open(plan_file).with_choices(), (options.time_limit, options.work_limit)
     if isinstance(found.held, PipelineCertificate):
         if target == ACTIONS:
             return export_actions(found.held, found.identity, output, as_json)
-        return export_pipelined(found.held, found.identity, target, csv, output, as_json, layouts_only)
+        return export_pipelined(found.held, found.identity, target, options.csv, output, as_json, options.layouts_only)
     if target in SETTINGS:
-        return _settings(publisher.nearest(found, target, time_limit, work_limit), target, output, as_json)
+        return _settings(publisher.nearest(found, target, *limits), target, output, as_json)
     again: Restricted | None = None
-    if resolve:
-        again = publisher.replan_within(found, target, time_limit, work_limit)
+    if options.resolve:
+        again = publisher.replan_within(found, target, *limits)
         plan, identity = again.plan, again.identity
-        if resolved is not None:
-            publisher.publish(resolved, write_plan(None, plan))
-        made = TARGETS[target](plan, identity, layouts_only, ())
+        if options.resolved is not None:
+            publisher.publish(options.resolved, write_plan(None, plan))
+        made = TARGETS[target](plan, identity, options.layouts_only, ())
     else:
-        identity, made = found.identity, layouts_text(found, target, layouts_only)
+        identity, made = found.identity, layouts_text(found, target, options.layouts_only)
     made = with_programs(made, found.held.machine)
     write_file(output, made.text.encode())
     if as_json:
@@ -205,8 +212,8 @@ def export_command(
     say(*_layout_lines(found.held.graph.name, made, target, again is not None))
     if again is not None:
         say(_certificates(again), again.words)
-        if resolved is not None:
-            say(f"wrote {resolved}")
+        if options.resolved is not None:
+            say(f"wrote {options.resolved}")
     say(f"wrote {output}")
     return Exit.DONE
 

@@ -11,9 +11,7 @@ Virtual ranks are threads of one process: their seconds are those of copies in i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
 from statistics import median
 
@@ -45,16 +43,6 @@ class Drawn:
 
     payload: int | None
     repeats: int
-
-
-def drawn_data(command: Callable[..., int]) -> Callable[..., int]:
-    """A command takes the options `payload` and `repeats` as one, `drawn`."""
-
-    @wraps(command)
-    def invoke(*args: object, payload: int | None, repeats: int, **given: object) -> int:
-        return command(*args, drawn=Drawn(payload, repeats), **given)
-
-    return invoke
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -28,6 +28,7 @@ from ...models.terminal.options import (
     SEED,
     force_option,
     json_option,
+    options_as,
     output_option,
     refuse_combinations,
     replaces_files,
@@ -53,7 +54,7 @@ from .nodes import check_mpi, node_options, on_machine, rank_place
 from .overlapped import run_overlapped
 from .pipelined import run_pipelined
 from .placed import Placed, run_placed
-from .programs import Drawn, ProgramRun, drawn_data, run_programs
+from .programs import Drawn, ProgramRun, run_programs
 from .scheduled import RunRequest
 from .train import Training, run_training, training_options
 
@@ -127,6 +128,87 @@ RUN: Final = Combinations(
         "kernels": "permits a function where the plan names it",
     },
 )
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The command line of `run`."""
+
+    plan_file: Path
+    ranks: int
+    backend: str
+    virtual: bool
+    inputs: Path | None
+    seed: int
+    dtype: str | None
+    kernels: tuple[str, ...]
+    timeout: float
+    trace: Path | None
+    overlap: bool
+    fuse: bool
+    pace: float | None
+    from_root: bool
+    communication: bool
+    payload: int | None
+    repeats: int
+    output: Path | None
+    as_json: bool
+    steps: int | None
+    data: str | None
+    save: Path | None
+    save_every: int | None
+    resume: Path | None
+    compare: bool
+    hostfile: Path | None
+    heartbeat: float
+
+    @property
+    def starts_mpi(self) -> bool:
+        """Whether ranks are processes of MPI."""
+        return not (self.virtual or self.communication)
+
+    @property
+    def library(self) -> str:
+        """Who computes operators on hosts."""
+        return self.backend if self.backend in ("numba", "torch") else "numpy"
+
+    def request(self) -> RunRequest:
+        """A run of a model's plan."""
+        return RunRequest(
+            ranks=self.ranks,
+            virtual=self.virtual,
+            inputs=self.inputs,
+            seed=self.seed,
+            dtype=self.dtype,
+            timeout=self.timeout,
+            trace=self.trace,
+            output=self.output,
+            write=write_arrays,
+            as_json=self.as_json,
+            pace=self.pace or 0.0,
+            library=self.library,
+            from_root=self.from_root,
+        )
+
+    def program_run(self) -> ProgramRun:
+        """A run of reduction programs."""
+        drawn = Drawn(self.payload, self.repeats)
+        return ProgramRun(self.ranks, self.virtual, self.seed, self.timeout, drawn, self.as_json)
+
+    def training(self, steps: int) -> Training:
+        """Many steps, one after another."""
+        return Training(
+            steps=steps,
+            data=self.data,
+            save=self.save,
+            every=self.save_every,
+            resume=self.resume,
+            compared=self.compare,
+            force=replaces_files(),
+            kernels=self.kernels,
+            fuse=self.fuse,
+            overlap=self.overlap,
+        )
 
 
 @click.command("run")
@@ -210,81 +292,53 @@ RUN: Final = Combinations(
 @json_option
 @click.pass_obj
 @refuse_combinations(RUN)
-@drawn_data
-def run_command(
-    publisher: Publisher,
-    plan_file: Path,
-    ranks: int,
-    backend: str,
-    virtual: bool,
-    inputs: Path | None,
-    seed: int,
-    dtype: str | None,
-    kernels: tuple[str, ...],
-    timeout: float,
-    trace: Path | None,
-    overlap: bool,
-    fuse: bool,
-    pace: float | None,
-    from_root: bool,
-    communication: bool,
-    drawn: Drawn,
-    output: Path | None,
-    as_json: bool,
-    steps: int | None,
-    data: str | None,
-    save: Path | None,
-    save_every: int | None,
-    resume: Path | None,
-    compare: bool,
-    hostfile: Path | None,
-    heartbeat: float,
-) -> int:
+@options_as(RunOptions)
+def run_command(publisher: Publisher, options: RunOptions) -> int:
     """Execute PLAN on N ranks and compare the result with one process; with --steps train it.  Of a reduction program
     (`reduce -o`, `place -o`): compare with the sum, and time it beside one plain all-reduce.
     """
-    spread = rank_place(Spread(hostfile=hostfile, limit_s=heartbeat), ranks, not (virtual or communication))
-    if (kind_of_plan := plan_kind(plan_file)) is not None:
+    spread = rank_place(Spread(hostfile=options.hostfile, limit_s=options.heartbeat), options.ranks, options.starts_mpi)
+    if (kind_of_plan := plan_kind(options.plan_file)) is not None:
         require_combination(RUN, plan_file=kind_of_plan)
     if kind_of_plan == "reduction":
-        check_mpi(virtual, ranks, spread)
-        programs = publisher.programs(plan_file)
-        return run_programs(plan_file, *programs, ProgramRun(ranks, virtual, seed, timeout, drawn, as_json))
-    check_library(library := backend if backend in ("numba", "torch") else "numpy")
-    asked = RunRequest(
-        *(ranks, virtual, inputs, seed, dtype, timeout, trace, output, write_arrays, as_json, pace or 0.0, library),
-        from_root=from_root,
-    )
+        check_mpi(options.virtual, options.ranks, spread)
+        return run_programs(options.plan_file, *publisher.programs(options.plan_file), options.program_run())
+    check_library(options.library)
     with Watch("checking the plan"):
-        found = publisher.open(plan_file).with_choices()
-    _check_ranks(found.held.machine.devices, ranks)
-    _say_what_is_idle(found.held, backend, fuse and dtype != "own")
-    if not communication:
-        check_mpi(virtual, ranks, spread)
+        found = publisher.open(options.plan_file).with_choices()
+    _check_ranks(found.held.machine.devices, options.ranks)
+    _say_what_is_idle(found.held, options.backend, options.fuse and options.dtype != "own")
+    if not options.communication:
+        check_mpi(options.virtual, options.ranks, spread)
     click.get_current_context().with_resource(spread_over(on_machine(spread, found.held.machine)))
-    if steps is not None:
-        train = Training(steps, data, save, save_every, resume, compare, replaces_files(), kernels, fuse, overlap)
-        return run_training(found, plan_file, asked, train)
+    if options.steps is not None:
+        return run_training(found, options.plan_file, options.request(), options.training(options.steps))
     match found.held:
         case PipelineCertificate() as pipelined:
-            return run_pipelined(pipelined, found.identity, asked)
+            return run_pipelined(pipelined, found.identity, options.request())
         case OverlapCertificate() as overlapped:
-            return run_overlapped(overlapped, found.identity, found.scale, asked, found.user_graph)
+            return run_overlapped(overlapped, found.identity, found.scale, options.request(), found.user_graph)
         case SubmeshCertificate() as viewed:
-            plan, identity = placed_plan(viewed), found.identity
+            placed = Placed(placed_plan(viewed), found.identity, found.user_graph)
         case Plan() as plan:
-            identity = found.identity
-    if communication:
-        return _communication(plan, identity, as_json)
+            placed = Placed(plan, found.identity, found.user_graph)
+    if options.communication:
+        return _communication(placed.plan, placed.identity, options.as_json)
+    return _run_placements(placed, options)
+
+
+def _run_placements(placed: Placed, options: RunOptions) -> int:
+    """Run one program and its placements, with the functions of the user's that were allowed."""
+    graph = placed.plan.graph
     try:
-        for name in kernels:
+        for name in options.kernels:
             allow(name)
-        check_consent(plan.graph)
+        check_consent(graph)
     except OpaqueError as error:
         raise InputError(str(error)) from None
-    xp = _arrays_for(plan.graph, backend)
+    xp = _arrays_for(graph, options.backend)
     click.get_current_context().with_resource(spread_over(replace(current_spread(), on_gpus=xp is not np)))
-    return run_placed(Placed(plan, identity, found.user_graph), asked, xp, fuse, overlap)
+    return run_placed(placed, options.request(), xp, options.fuse, options.overlap)
 
 
 def _arrays_for(graph: Graph, backend: str) -> ModuleType:

@@ -67,6 +67,19 @@ class Report:
     kept: int = 0
     parallel: int = 0
 
+    def counts(self) -> dict[str, int]:
+        """All of them by the words that the verb prints."""
+        return {
+            "graphs": self.graphs,
+            "classes": self.classes,
+            "pairs": self.pairs,
+            "candidates": self.candidates,
+            **{f"candidates {word}": n for word, n in self.outcomes.items()},
+            "kept before minimising": self.kept_first,
+            "kept": self.kept,
+            "kept with parallel operators": self.parallel,
+        }
+
     def to_json(self) -> dict[str, object]:
         """For the library's header."""
         return {

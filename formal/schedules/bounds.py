@@ -14,7 +14,7 @@ from ...models.problem.selection_problem import Ints
 from ...proofs.schedules.certificate import Bound, Load, Path, Refutation
 from ..selection.model.clock import Clock
 from .kernels import best_load, heads
-from .refute import CLOSED, OPEN, branch
+from .refute import CLOSED, OPEN, Known, branch
 from .shop import Shop
 
 MOST_ROWS = 400_000
@@ -69,26 +69,9 @@ def branch_on(found: Frame, makespan: int, nodes: int, rows: Ints, clock: Clock)
     5).
     """
     shop = found.shop
-    f, b = shop.forward, shop.backward
     starts = np.zeros(len(shop.times), dtype=np.int64)
-    state, used, seen = branch(
-        shop.times,
-        shop.tasks_at,
-        shop.tasks,
-        f.at,
-        f.to,
-        f.lag,
-        b.at,
-        b.to,
-        b.lag,
-        found.head,
-        found.tail,
-        makespan,
-        rows,
-        nodes,
-        DEEPEST,
-        starts,
-    )
+    root = Known(found.head, found.tail, np.zeros((0, 2), dtype=np.int64))
+    state, used, seen = branch(shop, root, makespan, rows, nodes, DEEPEST, starts)
     clock.charge(NODE * seen * len(shop.times))
     if state == CLOSED:
         return BranchOutcome(Refutation(makespan, rows[:used].copy()), None)

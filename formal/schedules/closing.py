@@ -17,8 +17,7 @@ from ...proofs.schedules.certificate import AFTER_ALL, BEFORE_ALL, PATH, Bound, 
 from ..selection.model.clock import Clock
 from .bounds import MOST_ROWS, BranchOutcome, Frame, branch_on
 from .levels import before_bits, raise_heads
-from .refute import CLOSED, propagate
-from .shop import Shop
+from .refute import CLOSED, Known, propagate
 
 MOST_TASKS = 6000
 """Above it the table of what comes before what takes too long; then edge finding alone."""
@@ -52,8 +51,8 @@ class Closing:
         self.found, self.large = found, len(shop.times) > MOST_TASKS
         self._last: Root | None = None
         if not self.large:
-            self.ahead = _bits(shop, True)
-            self.behind = _bits(shop, False)
+            self.ahead = before_bits(shop.forward)
+            self.behind = before_bits(shop.backward)
 
     def root(self, makespan: int) -> Root:
         """Heads and tails for schedules no longer than `makespan`."""
@@ -65,20 +64,19 @@ class Closing:
         found, shop = self.found, self.found.shop
         head, tail, n = found.head.copy(), found.tail.copy(), len(shop.times)
         rows = np.zeros((MOST_ROWS if not self.large else 0, 5), dtype=np.int64)
-        f, b = shop.forward, shop.backward
-        none = np.zeros((1, 2), dtype=np.int64)
+        none = np.zeros((0, 2), dtype=np.int64)
         used = 0
         for _ in range(0 if self.large else TURNS):
             before = head.copy(), tail.copy()
-            for links, bits, word in ((f, self.ahead, AFTER_ALL), (b, self.behind, BEFORE_ALL)):
+            for links, bits, word in (
+                (shop.forward, self.ahead, AFTER_ALL),
+                (shop.backward, self.behind, BEFORE_ALL),
+            ):
                 if used + n + 2 > len(rows):
                     return Root(makespan, head, tail, rows[:used], False)
                 values, other = (head, tail) if word == AFTER_ALL else (tail, head)
                 room = rows[used:]
-                values, more = raise_heads(
-                    links.order, shop.times, links.at, links.to, links.lag, bits, shop.tasks_at, shop.tasks,
-                    room, word, values, other, makespan,
-                )  # fmt: skip
+                values, more = raise_heads(shop, links, bits, room, word, values, other, makespan)
                 head, tail = (values, other) if word == AFTER_ALL else (other, values)
                 used += more
                 over = np.flatnonzero(head + shop.times + tail > makespan)
@@ -86,10 +84,7 @@ class Closing:
                     first = over[np.argsort(_ranks(links.order)[over])[0]]
                     rows[used] = PATH, first, 0, 0, 0
                     return Root(makespan, head, tail, rows[: used + 1].copy(), True)
-            state, used = propagate(
-                shop.times, shop.tasks_at, shop.tasks, f.at, f.to, f.lag, b.at, b.to, b.lag, head, tail,
-                none, 0, makespan, rows, used, ROUNDS,
-            )  # fmt: skip
+            state, used = propagate(shop, Known(head, tail, none), makespan, rows, used, ROUNDS)
             if state == CLOSED:
                 return Root(makespan, head, tail, rows[:used].copy(), True)
             if (head == before[0]).all() and (tail == before[1]).all():
@@ -126,12 +121,6 @@ class Closing:
                 low, bound = middle + 1, result.refutation
                 step = min(2 * step, max(1, (high - low + 1) // 2))
         return low, bound
-
-
-def _bits(shop: Shop, forward: bool) -> np.ndarray[tuple[int, int], np.dtype[np.uint64]]:
-    links = shop.forward if forward else shop.backward
-    found: np.ndarray[tuple[int, int], np.dtype[np.uint64]] = before_bits(links.order, links.at, links.to)
-    return found
 
 
 def _ranks(order: Ints) -> Ints:

@@ -169,10 +169,7 @@ class _Search:
         values, rows = [case.head, case.tail], list(case.rows)
         for k, (way, word) in enumerate(((case.forward, AFTER_ALL), (case.backward, BEFORE_ALL))):
             room = np.zeros((4 * n, 5), dtype=np.int64)
-            values[k], used = raise_heads(
-                way.order, shop.times, way.at, way.to, way.lag, before_bits(way.order, way.at, way.to),
-                shop.tasks_at, shop.tasks, room, word, values[k], values[1 - k], NEVER,
-            )  # fmt: skip
+            values[k], used = raise_heads(shop, way, before_bits(way), room, word, values[k], values[1 - k], NEVER)
             rows += _tuples(room[:used])
         return Case(case.made, case.forward, case.backward, values[0], values[1], rows)
 

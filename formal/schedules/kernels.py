@@ -6,34 +6,14 @@ Times are int64, so that all of it is exact; priorities are floats, for they onl
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...models.problem.selection_problem import Ints
 from ..compiling import njit
+from .shop import Shop
 
-
-@njit(cache=True)
-def topological(at: Ints, to: Ints, missing: Ints) -> Ints:
-    """Tasks behind those before them, first come first; `missing`: how many lead to each.  Shorter if there is a
-    circle.
-    """
-    n = len(at) - 1
-    order = np.empty(n, np.int64)
-    missing = missing.copy()
-    first, last = 0, 0
-    for t in range(n):
-        if missing[t] == 0:
-            order[last] = t
-            last += 1
-    while first < last:
-        t = order[first]
-        first += 1
-        for k in range(at[t], at[t + 1]):
-            u = to[k]
-            missing[u] -= 1
-            if missing[u] == 0:
-                order[last] = u
-                last += 1
-    return order[:last]
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 
 
 @njit(cache=True)
@@ -64,33 +44,28 @@ def best_load(times: Ints, head: Ints, tail: Ints, tasks_at: Ints, tasks: Ints) 
 
 
 @njit(cache=True)
-def list_schedule(
-    times: Ints,
-    taken_at: Ints,
-    taken: Ints,
-    streams: int,
-    at: Ints,
-    to: Ints,
-    lag: Ints,
-    missing: Ints,
-    priority: np.ndarray,
-    patience: float,
-) -> Ints:
+def _set_streams(taken_at: Ints, taken: Ints, task: int, values: Flags | Ints, value: int) -> None:
+    """Set the entries of the streams that a task takes."""
+    for x in range(taken_at[task], taken_at[task + 1]):
+        values[taken[x]] = value
+
+
+@njit(cache=True)
+def list_schedule(shop: Shop, way: int, priority: Floats, patience: float) -> Ints:
     """Starts, shape (tasks,): again and again the task that would end first, or one of higher priority that shares a
-    stream with it and could start before that end (patience 1), before its start (patience 0), or between.
+    stream with it and could start before that end (patience 1), before its start (patience 0), or between.  `way` 0:
+    from the beginning; 1: in reversed time, from the end.
     """
-    n = len(times)
-    missing = missing.copy()
-    ready = np.zeros(n, np.int64)
-    free = np.zeros(streams, np.int64)
-    start = np.zeros(n, np.int64)
-    mark = np.zeros(streams, np.bool_)
-    open_ = np.empty(n, np.int64)
-    count = 0
-    for t in range(n):
-        if missing[t] == 0:
-            open_[count] = t
-            count += 1
+    times, taken_at, taken = shop.times, shop.taken_at, shop.taken
+    n, streams = len(times), len(shop.tasks_at) - 1
+    links, before = (shop.forward, shop.backward) if way == 0 else (shop.backward, shop.forward)
+    at, to, lag = links.at, links.to, links.lag
+    missing = np.diff(before.at)
+    ready, start, free = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(streams, np.int64)
+    mark, open_ = np.zeros(streams, np.bool_), np.empty(n, np.int64)
+    begin = np.flatnonzero(missing == 0)
+    count = len(begin)
+    open_[:count] = begin
     for _ in range(n):
         end, first, chosen = np.int64(1) << 62, np.int64(1) << 62, -1
         for k in range(count):
@@ -101,39 +76,36 @@ def list_schedule(
             if e + times[t] < end or (e + times[t] == end and e < first):
                 end, first, chosen = e + times[t], e, k
         lead = open_[chosen]
-        for x in range(taken_at[lead], taken_at[lead + 1]):
-            mark[taken[x]] = True
+        _set_streams(taken_at, taken, lead, mark, True)
         soonest = first
         for sweep in range(2):  # the soonest start on these streams, then the best that may be waited for
             limit = soonest + patience * (end - soonest)
             best = priority[lead] if first <= limit else -1e300
             for k in range(count):
                 t = open_[k]
-                e = ready[t]
                 shared = False
                 for x in range(taken_at[t], taken_at[t + 1]):
-                    e = max(e, free[taken[x]])
                     shared = shared or mark[taken[x]]
                 if not shared:
                     continue
+                e = ready[t]
+                for x in range(taken_at[t], taken_at[t + 1]):
+                    e = max(e, free[taken[x]])
                 if sweep == 0:
                     soonest = min(soonest, e)
                 elif e <= limit and (e < end or e == soonest) and priority[t] > best:
                     best, chosen = priority[t], k
-        for x in range(taken_at[lead], taken_at[lead + 1]):
-            mark[taken[x]] = False
+        _set_streams(taken_at, taken, lead, mark, False)
         t = open_[chosen]
         count -= 1
         open_[chosen] = open_[count]
-        e = ready[t]
         for x in range(taken_at[t], taken_at[t + 1]):
-            e = max(e, free[taken[x]])
-        start[t] = e
-        for x in range(taken_at[t], taken_at[t + 1]):
-            free[taken[x]] = e + times[t]
+            ready[t] = max(ready[t], free[taken[x]])
+        start[t], end = ready[t], ready[t] + times[t]
+        _set_streams(taken_at, taken, t, free, end)
         for k in range(at[t], at[t + 1]):
             u = to[k]
-            ready[u] = max(ready[u], e + times[t] + lag[k])
+            ready[u] = max(ready[u], end + lag[k])
             missing[u] -= 1
             if missing[u] == 0:
                 open_[count] = u

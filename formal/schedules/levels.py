@@ -14,6 +14,7 @@ from ...proofs.schedules.certificate import AFTER_ALL, BEFORE_ALL, LOAD, PATH, R
 from ..compiling import njit
 from .bounds import Frame
 from .kernels import best_load
+from .shop import Links, Shop
 
 MOST_TASKS = 20_000
 """Above it the table of what comes before what is too large: one bit per pair."""
@@ -23,13 +24,13 @@ NEVER = np.int64(1) << 62
 
 
 @njit(cache=True)
-def before_bits(order: Ints, at: Ints, to: Ints) -> np.ndarray:
+def before_bits(links: Links) -> np.ndarray:
     """Bit u of row t: u leads to t; shape (tasks, words of 64)."""
-    n = len(order)
+    n = len(links.order)
     bits = np.zeros((n, (n + 63) // 64), np.uint64)
-    for t in order:
-        for k in range(at[t], at[t + 1]):
-            u = to[k]
+    for t in links.order:
+        for k in range(links.at[t], links.at[t + 1]):
+            u = links.to[k]
             for w in range(bits.shape[1]):
                 bits[u, w] |= bits[t, w]
             bits[u, t // 64] |= np.uint64(1) << np.uint64(t % 64)
@@ -38,23 +39,13 @@ def before_bits(order: Ints, at: Ints, to: Ints) -> np.ndarray:
 
 @njit(cache=True)
 def raise_heads(
-    order: Ints,
-    times: Ints,
-    at: Ints,
-    to: Ints,
-    lag: Ints,
-    bits: np.ndarray,
-    tasks_at: Ints,
-    tasks: Ints,
-    rows: Ints,
-    word: int,
-    known: Ints,
-    behind: Ints,
-    makespan: int,
+    shop: Shop, links: Links, bits: np.ndarray, rows: Ints, word: int, known: Ints, behind: Ints, makespan: int
 ) -> tuple[Ints, int]:
-    """Heads, shape (tasks,), from those that are known, and the number of rows that tell how they came about.  It ends
-    at the first task that `behind` (the tails) says cannot end by `makespan`.
+    """Heads along `links`, shape (tasks,), from those that are known, and the number of rows that tell how they came
+    about; `bits`: what comes before what.  It ends at the first task that `behind` (the tails) says cannot end by
+    `makespan`.
     """
+    times, tasks_at, tasks = shop.times, shop.tasks_at, shop.tasks
     n = len(times)
     head = known.copy()
     used = 0
@@ -66,7 +57,7 @@ def raise_heads(
     for s in range(streams):
         for k in range(tasks_at[s], tasks_at[s + 1]):
             stream_of[tasks[k]] = s
-    for t in order:
+    for t in links.order:
         for s in range(streams):
             base, load, best, threshold = tasks_at[s], 0, np.int64(0), np.int64(0)
             for k in range(base + filled[s] - 1, base - 1, -1):  # falling heads
@@ -79,8 +70,9 @@ def raise_heads(
                 head[t] = best
                 rows[used, 0], rows[used, 1], rows[used, 2], rows[used, 3], rows[used, 4] = word, t, s, threshold, 0
                 used += 1
-        for k in range(at[t], at[t + 1]):
-            head[to[k]] = max(head[to[k]], head[t] + times[t] + lag[k])
+        for k in range(links.at[t], links.at[t + 1]):
+            u = links.to[k]
+            head[u] = max(head[u], head[t] + times[t] + links.lag[k])
         if head[t] + times[t] + behind[t] > makespan:
             break
         s = stream_of[t]
@@ -103,32 +95,9 @@ def raise_levels(found: Frame) -> Frame:
     f, b = shop.forward, shop.backward
     ahead, behind = np.zeros((4 * n, 5), dtype=np.int64), np.zeros((4 * n, 5), dtype=np.int64)
     start = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64), NEVER
-    ranges = (shop.tasks_at, shop.tasks)
-    head, up = raise_heads(
-        f.order,
-        shop.times,
-        f.at,
-        f.to,
-        f.lag,
-        before_bits(f.order, f.at, f.to),
-        *ranges,
-        ahead,
-        AFTER_ALL,
-        *start,
-    )
-    tail, down = raise_heads(
-        b.order,
-        shop.times,
-        b.at,
-        b.to,
-        b.lag,
-        before_bits(b.order, b.at, b.to),
-        *ranges,
-        behind,
-        BEFORE_ALL,
-        *start,
-    )
-    load, stream, r, q = best_load(shop.times, head, tail, *ranges)
+    head, up = raise_heads(shop, f, before_bits(f), ahead, AFTER_ALL, *start)
+    tail, down = raise_heads(shop, b, before_bits(b), behind, BEFORE_ALL, *start)
+    load, stream, r, q = best_load(shop.times, head, tail, shop.tasks_at, shop.tasks)
     path = head + shop.times + tail
     value = max(int(load), int(path.max()))
     if value <= found.value:

@@ -7,7 +7,7 @@ next end.  When nothing runs, the first task of the fixed order may always start
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,7 @@ TRIES = 1000
 """Tasks of a stream that are tried at one moment, best first."""
 
 
-@dataclass(frozen=True, eq=False)
-class Store:
+class Store(NamedTuple):
     """Holdings in rows: those that task t takes, `take[take_at[t]:take_at[t+1]]`, those of whose last tasks it is one
     (`drop`), and how many last tasks each has; `held`: what devices hold from the beginning.
     """
@@ -74,29 +73,7 @@ def list_schedule(shop: Shop, kept: Store, priority: Floats, order: Ints, delay:
     """Starts within the limits, shape (tasks,), or None if even `order`, one task after another, exceeds them.  No task
     starts that would delay one of higher priority, which will be ready soon, by more than `delay`.
     """
-    f = shop.forward
-    starts, fine = _scheduled(
-        shop.times,
-        shop.taken_at,
-        shop.taken,
-        shop.streams,
-        f.at,
-        f.to,
-        f.lag,
-        np.diff(shop.backward.at),
-        priority,
-        order,
-        kept.take_at,
-        kept.take,
-        kept.drop_at,
-        kept.drop,
-        kept.readers,
-        kept.device,
-        kept.amount,
-        kept.limits,
-        kept.held,
-        delay,
-    )
+    starts, fine = _schedule(shop, kept, priority, order, delay)
     return starts if fine else None
 
 
@@ -117,227 +94,232 @@ def shorten(shop: Shop, problem: ScheduleProblem, starts: Ints, priority: Floats
     return best
 
 
+class State(NamedTuple):
+    """A list schedule at one moment.  Of tasks: `start`, `begun`, how many before it are `missing`, and until when the
+    ended ones keep it (`ready`).  Of streams: until when they are taken (`free`).  Of holdings: how many last tasks
+    are left (`readers`); of devices: what is `held`.  `open_[:sizes[OPEN]]` have none missing,
+    `running[:sizes[RUNNING]]` run; the first `sizes[FIRST]` of the fixed order have begun.
+    """
+
+    start: Ints
+    begun: Ints
+    missing: Ints
+    ready: Ints
+    free: Ints
+    readers: Ints
+    held: Ints
+    open_: Ints
+    running: Ints
+    sizes: Ints
+
+
+OPEN, RUNNING, FIRST = 0, 1, 2
+
+
+class Coming(NamedTuple):
+    """Tasks that wait for one running task only, and when they will be ready."""
+
+    task: Ints
+    ready: Ints
+
+
 @njit(cache=True)
-def _run(
-    t: int,
-    take_at: Ints,
-    take: Ints,
-    drop_at: Ints,
-    drop: Ints,
-    readers: Ints,
-    device: Ints,
-    amount: Ints,
-    held: Ints,
-    limits: Ints,
-    begin: bool,
-    end: bool,
-) -> bool:
-    """Take or drop what task t takes or drops; whether the limits hold."""
+def _begin(shop: Shop, store: Store) -> State:
+    """Nothing has started."""
+    n = len(shop.times)
+    begin = State(
+        np.zeros(n, np.int64),
+        np.zeros(n, np.int64),
+        np.diff(shop.backward.at),
+        np.zeros(n, np.int64),
+        np.zeros(len(shop.tasks_at) - 1, np.int64),
+        store.readers.copy(),
+        store.held.copy(),
+        np.empty(n, np.int64),
+        np.empty(n, np.int64),
+        np.zeros(3, np.int64),
+    )
+    for t in range(n):
+        if begin.missing[t] == 0:
+            _open(begin, t)
+    return begin
+
+
+@njit(cache=True)
+def _open(now: State, task: int) -> None:
+    now.open_[now.sizes[OPEN]] = task
+    now.sizes[OPEN] += 1
+
+
+@njit(cache=True)
+def _take(store: Store, task: int, held: Ints) -> bool:
+    """Take what a task takes; whether the limits hold."""
     fine = True
-    if begin:
-        for k in range(take_at[t], take_at[t + 1]):
-            h = take[k]
-            held[device[h]] += amount[h]
-            fine = fine and held[device[h]] <= limits[device[h]]
-    if end:
-        for k in range(drop_at[t], drop_at[t + 1]):
-            h = drop[k]
-            readers[h] -= 1
-            if readers[h] == 0:
-                held[device[h]] -= amount[h]
+    for k in range(store.take_at[task], store.take_at[task + 1]):
+        h = store.take[k]
+        d = store.device[h]
+        held[d] += store.amount[h]
+        fine = fine and held[d] <= store.limits[d]
     return fine
 
 
 @njit(cache=True)
-def _safe(
-    t: int,
-    state: Ints,
-    running: Ints,
-    count: int,
-    order: Ints,
-    first: int,
-    take_at: Ints,
-    take: Ints,
-    drop_at: Ints,
-    drop: Ints,
-    readers: Ints,
-    device: Ints,
-    amount: Ints,
-    held: Ints,
-    limits: Ints,
-) -> bool:
-    """Whether all can be finished after task t has started (-1: as it is)."""
-    readers, held = readers.copy(), held.copy()
-    if t >= 0 and not _run(t, take_at, take, drop_at, drop, readers, device, amount, held, limits, True, False):
+def _drop(store: Store, task: int, readers: Ints, held: Ints) -> None:
+    """Drop what nobody needs behind a task."""
+    for k in range(store.drop_at[task], store.drop_at[task + 1]):
+        h = store.drop[k]
+        readers[h] -= 1
+        if readers[h] == 0:
+            held[store.device[h]] -= store.amount[h]
+
+
+@njit(cache=True)
+def _is_safe(store: Store, now: State, order: Ints, task: int) -> bool:
+    """Whether all can be finished after `task` has started (-1: as it is)."""
+    readers, held = now.readers.copy(), now.held.copy()
+    if task >= 0 and not _take(store, task, held):
         return False
-    for k in range(count):
-        _run(running[k], take_at, take, drop_at, drop, readers, device, amount, held, limits, False, True)
-    if t >= 0:
-        _run(t, take_at, take, drop_at, drop, readers, device, amount, held, limits, False, True)
-    for k in range(first, len(order)):
+    for k in range(now.sizes[RUNNING]):
+        _drop(store, now.running[k], readers, held)
+    if task >= 0:
+        _drop(store, task, readers, held)
+    for k in range(now.sizes[FIRST], len(order)):
         u = order[k]
-        if (
-            state[u] == 0
-            and u != t
-            and not _run(u, take_at, take, drop_at, drop, readers, device, amount, held, limits, True, True)
-        ):
-            return False
+        if now.begun[u] == 0 and u != task:
+            if not _take(store, u, held):
+                return False
+            _drop(store, u, readers, held)
     return True
 
 
 @njit(cache=True)
-def _delays(
-    t: int,
-    end: int,
-    priority: np.ndarray,
-    soon: Ints,
-    ready: Ints,
-    coming: int,
-    taken_at: Ints,
-    taken: Ints,
-) -> bool:
-    """Whether task t keeps a stream until after `end` from a task of higher priority that is ready before."""
-    for k in range(coming):
-        u = soon[k]
-        if ready[k] >= end or priority[u] <= priority[t]:
+def _delays(shop: Shop, task: int, end: int, priority: Floats, coming: Coming) -> bool:
+    """Whether a task keeps a stream until after `end` from one of higher priority that is ready before."""
+    for k in range(len(coming.task)):
+        u = coming.task[k]
+        if coming.ready[k] >= end or priority[u] <= priority[task]:
             continue
-        for x in range(taken_at[t], taken_at[t + 1]):
-            for y in range(taken_at[u], taken_at[u + 1]):
-                if taken[x] == taken[y]:
+        for x in range(shop.taken_at[task], shop.taken_at[task + 1]):
+            for y in range(shop.taken_at[u], shop.taken_at[u + 1]):
+                if shop.taken[x] == shop.taken[y]:
                     return True
     return False
 
 
 @njit(cache=True)
-def _scheduled(
-    times: Ints,
-    taken_at: Ints,
-    taken: Ints,
-    streams: int,
-    at: Ints,
-    to: Ints,
-    lag: Ints,
-    missing: Ints,
-    priority: np.ndarray,
-    order: Ints,
-    take_at: Ints,
-    take: Ints,
-    drop_at: Ints,
-    drop: Ints,
-    readers: Ints,
-    device: Ints,
-    amount: Ints,
-    limits: Ints,
-    held: Ints,
-    delay: int,
-) -> tuple[Ints, bool]:
-    n = len(times)
-    missing, readers, held = missing.copy(), readers.copy(), held.copy()
-    start, ready, state = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    free = np.zeros(streams, np.int64)
-    open_, running = np.empty(n, np.int64), np.empty(n, np.int64)
-    opened, count, first, left = 0, 0, 0, n
-    for t in range(n):
-        if missing[t] == 0:
-            open_[opened] = t
-            opened += 1
-    if not _safe(-1, state, running, 0, order, 0, take_at, take, drop_at, drop, readers, device, amount, held, limits):
-        return start, False
-    now = np.int64(0)
+def _end_tasks(shop: Shop, store: Store, now: State, moment: int) -> None:
+    """End what ends by this moment, and open what waited for it."""
+    links, k = shop.forward, 0
+    while k < now.sizes[RUNNING]:
+        t = now.running[k]
+        if now.start[t] + shop.times[t] > moment:
+            k += 1
+            continue
+        _drop(store, t, now.readers, now.held)
+        now.sizes[RUNNING] -= 1
+        now.running[k] = now.running[now.sizes[RUNNING]]
+        for x in range(links.at[t], links.at[t + 1]):
+            u = links.to[x]
+            now.ready[u] = max(now.ready[u], moment + links.lag[x])
+            now.missing[u] -= 1
+            if now.missing[u] == 0:
+                _open(now, u)
+
+
+@njit(cache=True)
+def _find_coming(shop: Shop, now: State, room: Coming) -> Coming:
+    """What will be ready when a running task ends, in `room`."""
+    links, count = shop.forward, 0
+    for k in range(now.sizes[RUNNING]):
+        t = now.running[k]
+        for x in range(links.at[t], links.at[t + 1]):
+            if now.missing[links.to[x]] == 1 and count < len(room.task):
+                room.task[count], room.ready[count] = links.to[x], now.start[t] + shop.times[t] + links.lag[x]
+                count += 1
+    return Coming(room.task[:count], room.ready[:count])
+
+
+@njit(cache=True)
+def _choose(shop: Shop, now: State, moment: int, refused: Ints, priority: Floats, coming: Coming, delay: int) -> int:
+    """Where the open task of highest priority is that can start and delays none that is coming by more than `delay`;
+    -1: there is none.
+    """
+    chosen, best = -1, -1e300
+    for k in range(now.sizes[OPEN]):
+        t = now.open_[k]
+        if now.ready[t] > moment or refused[t] == moment or priority[t] <= best:
+            continue
+        fits = True
+        for x in range(shop.taken_at[t], shop.taken_at[t + 1]):
+            fits = fits and now.free[shop.taken[x]] <= moment
+        if fits and not _delays(shop, t, moment + shop.times[t] - delay, priority, coming):
+            chosen, best = k, priority[t]
+    return chosen
+
+
+@njit(cache=True)
+def _start(shop: Shop, store: Store, now: State, moment: int, order: Ints, chosen: int) -> None:
+    """Start the open task at position `chosen`."""
+    t = now.open_[chosen]
+    _take(store, t, now.held)
+    now.sizes[OPEN] -= 1
+    now.open_[chosen] = now.open_[now.sizes[OPEN]]
+    now.begun[t], now.start[t] = 1, moment
+    now.running[now.sizes[RUNNING]] = t
+    now.sizes[RUNNING] += 1
+    for x in range(shop.taken_at[t], shop.taken_at[t + 1]):
+        now.free[shop.taken[x]] = moment + shop.times[t]
+    while now.sizes[FIRST] < len(order) and now.begun[order[now.sizes[FIRST]]]:
+        now.sizes[FIRST] += 1
+
+
+@njit(cache=True)
+def _next_moment(shop: Shop, now: State, moment: int) -> int:
+    """When the next task ends, or is ready; `UNLIMITED`: never."""
+    later = UNLIMITED
+    for k in range(now.sizes[RUNNING]):
+        t = now.running[k]
+        later = min(later, now.start[t] + shop.times[t])
+    for k in range(now.sizes[OPEN]):
+        ready = now.ready[now.open_[k]]
+        if ready > moment:
+            later = min(later, ready)
+    return later
+
+
+@njit(cache=True)
+def _schedule(shop: Shop, store: Store, priority: Floats, order: Ints, delay: int) -> tuple[Ints, bool]:
+    """Starts, and whether the limits can be kept."""
+    n, now, moment = len(shop.times), _begin(shop, store), np.int64(0)
+    if not _is_safe(store, now, order, -1):
+        return now.start, False
     refused = np.full(n, np.int64(-1))
-    soon = np.empty(n, np.int64)  # tasks that wait for one running task only, and when they will be ready
-    at_last = np.empty(n, np.int64)
-    while left:
-        k = 0
-        while k < count:  # ends of this moment
-            t = running[k]
-            if start[t] + times[t] <= now:
-                _run(t, take_at, take, drop_at, drop, readers, device, amount, held, limits, False, True)
-                count -= 1
-                running[k] = running[count]
-                for x in range(at[t], at[t + 1]):
-                    u = to[x]
-                    ready[u] = max(ready[u], now + lag[x])
-                    missing[u] -= 1
-                    if missing[u] == 0:
-                        open_[opened] = u
-                        opened += 1
-            else:
-                k += 1
-        started = True
-        ended = False
+    room = Coming(np.empty(n, np.int64), np.empty(n, np.int64))
+    while now.sizes[FIRST] < n:
+        _end_tasks(shop, store, now, moment)
+        started, ended = True, False
         while started and not ended:
             started = False
-            coming = 0
-            for k in range(count if delay < UNLIMITED else 0):
-                t = running[k]
-                for x in range(at[t], at[t + 1]):
-                    if missing[to[x]] == 1 and coming < n:
-                        soon[coming], at_last[coming] = to[x], start[t] + times[t] + lag[x]
-                        coming += 1
+            coming = _find_coming(shop, now, room) if delay < UNLIMITED else Coming(room.task[:0], room.ready[:0])
             for _ in range(TRIES):
-                chosen, best = -1, -1e300
-                for k in range(opened):
-                    t = open_[k]
-                    if ready[t] > now or refused[t] == now or priority[t] <= best:
-                        continue
-                    fits = True
-                    for x in range(taken_at[t], taken_at[t + 1]):
-                        fits = fits and free[taken[x]] <= now
-                    if fits and not _delays(
-                        t, now + times[t] - delay, priority, soon, at_last, coming, taken_at, taken
-                    ):
-                        chosen, best = k, priority[t]
+                chosen = _choose(shop, now, moment, refused, priority, coming, delay)
                 if chosen < 0:
                     break
-                t = open_[chosen]
-                if _safe(
-                    t,
-                    state,
-                    running,
-                    count,
-                    order,
-                    first,
-                    take_at,
-                    take,
-                    drop_at,
-                    drop,
-                    readers,
-                    device,
-                    amount,
-                    held,
-                    limits,
-                ):
-                    _run(t, take_at, take, drop_at, drop, readers, device, amount, held, limits, True, False)
-                    opened -= 1
-                    open_[chosen] = open_[opened]
-                    state[t], start[t] = 1, now
-                    left -= 1
-                    running[count] = t
-                    count += 1
-                    for x in range(taken_at[t], taken_at[t + 1]):
-                        free[taken[x]] = now + times[t]
-                    while first < n and state[order[first]]:
-                        first += 1
-                    started = True
-                    ended = times[t] == 0
+                t = now.open_[chosen]
+                if _is_safe(store, now, order, t):
+                    _start(shop, store, now, moment, order, chosen)
+                    started, ended = True, shop.times[t] == 0
                     break
-                refused[t] = now
+                refused[t] = moment
         if ended:
             refused[:] = -1
             continue
-        later = np.int64(1) << 62
-        for k in range(count):
-            later = min(later, start[running[k]] + times[running[k]])
-        for k in range(opened):
-            if ready[open_[k]] > now:
-                later = min(later, ready[open_[k]])
-        if later == np.int64(1) << 62:
-            if left:  # refused at a moment when nothing runs: the first of the order is safe, so try all of them
-                t = order[first]
-                if refused[t] != now and missing[t] == 0:
-                    continue
-                return start, left == 0
-            break
-        now = later
-    return start, True
+        later = _next_moment(shop, now, moment)
+        if later == UNLIMITED and now.sizes[FIRST] < n:
+            # refused at a moment when nothing runs: the first of the order is safe, so try all of them
+            t = order[now.sizes[FIRST]]
+            if refused[t] != moment and now.missing[t] == 0:
+                continue
+            return now.start, False
+        moment = later
+    return now.start, True

@@ -107,29 +107,14 @@ class BothWays:
 
     def __init__(self, found: Frame, seed: int) -> None:
         self.found, self.random = found, np.random.default_rng(seed)
-        shop = found.shop
-        self.missing = [np.diff(shop.backward.at), np.diff(shop.forward.at)]
-        self.unit = float(shop.times.mean())
+        self.unit = float(found.shop.times.mean())
         self.priority = found.tail.astype(np.float64)
         self.best = self.once(0, self.priority, 0.0)
         self.rounds = 0
 
     def once(self, way: int, priority: np.ndarray[tuple[int, ...], np.dtype[np.float64]], patience: float) -> Ints:
         """One list schedule: from the beginning (way 0) or, in reversed time, from the end."""
-        shop = self.found.shop
-        links = (shop.forward, shop.backward)[way]
-        found: Ints = list_schedule(
-            shop.times,
-            shop.taken_at,
-            shop.taken,
-            shop.streams,
-            links.at,
-            links.to,
-            links.lag,
-            self.missing[way],
-            priority,
-            patience,
-        )
+        found: Ints = list_schedule(self.found.shop, way, priority, patience)
         return found
 
     def improve(self, starts: Ints, makespan: int, lower: int, clock: Clock, rounds: int = 1 << 60) -> tuple[Ints, int]:

@@ -1,5 +1,4 @@
-"""A scheduling problem as arrays for compiled loops: successors and predecessors in rows, tasks by
-stream.
+"""A scheduling problem as arrays for compiled loops: successors and predecessors in rows, tasks by stream.
 
 For a pipeline the micro-batches are put in order and memory becomes precedence, as `proofs.schedules.certificate` has
 it; every schedule of these arrays obeys the memory limit then, if stages have one chunk.
@@ -7,18 +6,17 @@ it; every schedule of these arrays obeys the memory limit then, if stages have o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from ...models.problem.selection_problem import Ints
 from ...models.schedules.pipeline import Pipeline
 from ...models.schedules.problem import ScheduleProblem
-from .kernels import topological
+from ..compiling import njit
 
 
-@dataclass(frozen=True, eq=False)
-class Links:
+class Links(NamedTuple):
     """Rows of arcs: task t leads to `to[at[t]:at[t+1]]` with `lag`; `order`: every task behind those before it."""
 
     at: Ints
@@ -27,10 +25,9 @@ class Links:
     order: Ints
 
 
-@dataclass(frozen=True, eq=False)
-class Shop:
-    """`times`: shape (tasks,); streams of task t: `taken[taken_at[t]:taken_at[t+1]]`; tasks of stream s:
-    `tasks[tasks_at[s]:tasks_at[s+1]]`.
+class Shop(NamedTuple):
+    """What compiled loops read of a problem.  `times`: shape (tasks,); streams of task t:
+    `taken[taken_at[t]:taken_at[t+1]]`; tasks of stream s: `tasks[tasks_at[s]:tasks_at[s+1]]`.
     """
 
     times: Ints
@@ -43,7 +40,33 @@ class Shop:
 
     @property
     def streams(self) -> int:
+        """How many there are; compiled loops have no properties."""
         return len(self.tasks_at) - 1
+
+
+@njit(cache=True)
+def topological(at: Ints, to: Ints, missing: Ints) -> Ints:
+    """Tasks behind those before them, first come first; `missing`: how many lead to each.  Shorter if there is a
+    circle.
+    """
+    n = len(at) - 1
+    order = np.empty(n, np.int64)
+    missing = missing.copy()
+    first, last = 0, 0
+    for t in range(n):
+        if missing[t] == 0:
+            order[last] = t
+            last += 1
+    while first < last:
+        t = order[first]
+        first += 1
+        for k in range(at[t], at[t + 1]):
+            u = to[k]
+            missing[u] -= 1
+            if missing[u] == 0:
+                order[last] = u
+                last += 1
+    return order[:last]
 
 
 def shop(subject: Pipeline | ScheduleProblem) -> Shop:

@@ -1,5 +1,4 @@
-"""Improves a schedule part by part: orders are kept outside a window, and inside it branching looks for one
-unit less.
+"""Improves a schedule part by part: orders are kept outside a window, and inside it branching looks for one unit less.
 
 A window is a span of time on some neighbouring streams.  Its tasks are free among each other; every other pair of one
 stream keeps the order of the schedule, as arcs.  Windows grow while they are searched to the end without success and
@@ -7,8 +6,6 @@ shrink when the search runs out of nodes (large neighbourhood search, Shaw 1998)
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 
@@ -54,7 +51,7 @@ def improve_windows(
             size = max(LEAST, size * 0.9)
             continue
         tasks_at = np.cumsum(np.array([0, *map(len, open_)], dtype=np.int64))
-        part = replace(shop, tasks_at=tasks_at, tasks=np.concatenate(open_), forward=forward, backward=backward)
+        part = shop._replace(tasks_at=tasks_at, tasks=np.concatenate(open_), forward=forward, backward=backward)
         result = branch_on(frame(part), makespan - 1, NODES, rows, clock)
         if result.starts is not None:
             starts, makespan = result.starts, int((result.starts + shop.times).max())

@@ -1,7 +1,4 @@
-"""The verb `audit`: is this strategy optimal?  A proof, a better strategy with the difference, or
-the best
-certified gap.
-"""
+"""The verb `audit`: is this strategy optimal?  A proof, a better strategy with the difference, or the best gap."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ import click
 from ...models.layout.placement import space
 from ...models.machine.machine import load_machine
 from ...models.machine.shared_links import with_shared_links
+from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
 from ...models.sources.compared import note_comparison
 from ...models.sources.frameworks.settings import Settings
@@ -42,7 +40,7 @@ from ...models.verbs.optimizer import OPTIMIZER, PRECISION, PRECISION_HELP
 from ...proofs.joint.books import Rewrites
 from ...proofs.rewrites.plain import DEFAULTS
 from ...proofs.selection.load import load_selection_problem
-from ..explain.audit import Outcome, render_audit, render_unconfirmed
+from ..explain.audit import AuditReport, Outcome, render_audit, render_unconfirmed
 from ..explain.request import (
     AuditRequest,
     carry_out_audit,
@@ -196,40 +194,52 @@ def audit_command(publisher: Door, options: AuditOptions) -> int:
         return _audit_step(publisher, options, settings, (options.train, options.machine), clock, notes)
     with Watch("auditing") as watch:
         if isinstance(listed, ChoiceList):
-            if zoo_spec(options.subject) is not None:
-                raise InputError(
-                    f"{options.strategy} is a list of choices, which belongs to a selection problem; for a model "
-                    f"write {{operator: {{axis: {{level: degree}}}}}}"
-                )
             with clock.phase("tables"):
-                problem = load_selection_problem(Path(options.subject))
+                problem = _selection_problem(options)
             report = carry_out_audit_of_choices(problem, listed, clock, options.gap, options.engine, watch)
         else:
-            if options.machine is None:
-                raise InputError(
-                    "a strategy for a model needs --machine; for a selection problem the strategy is a list of "
-                    "choice indices"
-                )
-            target, shared = with_shared_links(load_machine(options.machine))
-            notes.extend(shared)
-            where = space(options.space_name) if options.space_name is not None else None
-            graph = options.model(publisher, options.subject, options.batch, notes, False)
-            program = (
-                graph if options.rewritten is None else options.model(publisher, options.rewritten, None, notes, False)
-            )
-            given = strategy_for(options.strategy, program, target)
-            request = AuditRequest(
-                graph, target, given, where, options.memory, options.carry, options.engine, options.gap
-            )
+            program, request = _placement_request(publisher, options, notes)
             if options.joint:
-                books = tuple(publisher.book(path) for path in options.rules or DEFAULTS)
-                rewrites = Rewrites(books, options.rewrite_rounds, options.rewrite_nodes, options.rewrite_time)
-                return audit_program(
-                    publisher, program, replace(request, rewrites=rewrites), clock, options.output, options.as_json
-                )
+                return audit_program(publisher, program, request, clock, options.output, options.as_json)
             report = carry_out_audit(request, clock, watch, watch.count)
     with Watch("checking"), clock.phase("check"):
         checked = is_confirmed(publisher.within(clock.late, keep=False), report, options.output)
+    return _tell_report(options, report, checked, clock, notes)
+
+
+def _selection_problem(options: AuditOptions) -> SelectionProblem:
+    """The problem that a list of choices is for."""
+    if zoo_spec(options.subject) is not None:
+        raise InputError(
+            f"{options.strategy} is a list of choices, which belongs to a selection problem; for a model "
+            f"write {{operator: {{axis: {{level: degree}}}}}}"
+        )
+    return load_selection_problem(Path(options.subject))
+
+
+def _placement_request(publisher: Door, options: AuditOptions, notes: list[str]) -> tuple[Graph, AuditRequest]:
+    """The program that degrees or layouts are for, and what is asked about them, with the rules of `--joint`."""
+    if options.machine is None:
+        raise InputError(
+            "a strategy for a model needs --machine; for a selection problem the strategy is a list of choice indices"
+        )
+    target, shared = with_shared_links(load_machine(options.machine))
+    notes.extend(shared)
+    where = space(options.space_name) if options.space_name is not None else None
+    graph = program = options.model(publisher, options.subject, options.batch, notes, False)
+    if options.rewritten is not None:
+        program = options.model(publisher, options.rewritten, None, notes, False)
+    given = strategy_for(options.strategy, program, target)
+    request = AuditRequest(graph, target, given, where, options.memory, options.carry, options.engine, options.gap)
+    if options.joint:
+        books = tuple(publisher.book(path) for path in options.rules or DEFAULTS)
+        rewrites = Rewrites(books, options.rewrite_rounds, options.rewrite_nodes, options.rewrite_time)
+        request = replace(request, rewrites=rewrites)
+    return program, request
+
+
+def _tell_report(options: AuditOptions, report: AuditReport, checked: bool, clock: TimeLimit, notes: list[str]) -> int:
+    """Print what was found, less what the checker has not confirmed; the exit status."""
     written = options.output if checked and report.certificate is not None else None
     code = Exit(report.exit_code) if checked else Exit.UNDECIDED
     if options.as_json:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import click
 
@@ -36,6 +37,7 @@ from ...models.terminal.options import (
     Count,
     force_option,
     json_option,
+    options_as,
     output_option,
     refuse_combinations,
 )
@@ -44,7 +46,7 @@ from ...models.verbs.describe import training_of
 from ...models.verbs.optimizer import OPTIMIZER
 from ..calibration.timings import Timing, program_of, read_timings, select_timings, write_timings
 from ..plans.plan import default_space
-from .calibrate_files import calibrate_from
+from .calibrate_files import Given, calibrate_from
 from .combinations import CALIBRATE
 
 if TYPE_CHECKING:
@@ -53,15 +55,30 @@ if TYPE_CHECKING:
     from ..calibration.parts import PartsCalibration, PartTimes
 
 
-class Measured(TypedDict):
-    """What is measured here, beside collectives: operators, and with a `model` its reshardings and operator shapes."""
+@dataclass(frozen=True)
+class CalibrateOptions:
+    """The command line of `calibrate`.  Measured here, beside collectives: operators, and with a `model` its
+    reshardings and operator shapes.
+    """
 
+    machine_name: str
+    timings: Path | None
+    files: tuple[Path, ...]
+    operation: str | None
+    plan: Path | None
+    keep: tuple[str, ...]
+    conditions: tuple[str, ...]
+    held: tuple[str, ...]
+    latencies: bool
     model: str | None
     train: str | None
     batch: int | None
     backend: str
     rounds: int
     time_limit: float
+    save: Path | None
+    output: Path | None
+    as_json: bool
 
 
 _PROGRAMS = ("AllReduce", "RS.A AG.A", "R.A B.A")
@@ -153,43 +170,32 @@ class PartsMeasurer(Protocol):
 @json_option
 @click.pass_context
 @refuse_combinations(CALIBRATE)
-def calibrate_command(
-    ctx: click.Context,
-    machine_name: str,
-    timings: Path | None,
-    files: tuple[Path, ...],
-    operation: str | None,
-    plan: Path | None,
-    keep: tuple[str, ...],
-    conditions: tuple[str, ...],
-    held: tuple[str, ...],
-    latencies: bool,
-    save: Path | None,
-    output: Path | None,
-    as_json: bool,
-    **measured: Unpack[Measured],
-) -> int:
+@options_as(CalibrateOptions)
+def calibrate_command(ctx: click.Context, options: CalibrateOptions) -> int:
     """Fit a machine's constants to measured times of collectives and operators, and say how well they fit."""
     from ..calibration.calibrate import calibrate, residuals
 
     start = time.monotonic()
-    machine = load_machine(machine_name)
-    if files:
-        chosen = pairs(conditions, "--where"), pairs(held, "--hold-out")
-        return calibrate_from(machine, files, operation, plan, keep, *chosen, output, as_json)
-    rows = measured_collectives(ctx.obj, machine, measured["time_limit"]) if timings is None else read_timings(timings)
-    latencies |= timings is None
-    if timings is None and save is not None:
-        write_timings(save, rows)
-    rows = select_timings(rows, pairs(conditions, "--where"))
-    kept = select_timings(rows, pairs(held, "--hold-out")) if held else []
+    machine, output = load_machine(options.machine_name), options.output
+    conditions, held = pairs(options.conditions, "--where"), pairs(options.held, "--hold-out")
+    if options.files:
+        given = Given(options.files, options.operation, options.plan, options.keep, conditions, held)
+        return calibrate_from(machine, given, output, options.as_json)
+    here = options.timings is None
+    latencies = options.latencies or here
+    if options.timings is None:
+        rows = measured_collectives(ctx.obj, machine, options.time_limit)
+        if options.save is not None:
+            write_timings(options.save, rows)
+    else:
+        rows = read_timings(options.timings)
+    rows = select_timings(rows, conditions)
+    kept = select_timings(rows, held) if held else []
     if held and not kept:
         raise InputError("--hold-out chooses no row")
     fitted = [r for r in rows if r not in kept]
     result = calibrate(machine, fitted, kept, latencies)
-    parts = None
-    if timings is None:
-        parts = _parts(ctx.obj, result.machine, measured)
+    parts = _parts(ctx.obj, result.machine, options) if here else None
     final = result.machine if parts is None else parts.machine
     again = () if parts is None else parts.constants
     constants = [*(c for c in result.constants if c.path not in {d.path for d in again}), *again]
@@ -197,7 +203,7 @@ def calibrate_command(
     judgements = _judgements(result, parts, residuals(final, fitted, latencies) if moved else None)
     if output is not None:
         write_file(output, to_toml(final).encode())
-    if as_json:
+    if options.as_json:
         document = _constants_json(machine.name, constants)
         document |= {key: None if r is None else r.as_json() for key, _, r in judgements}
         document |= {"profiles": len(final.profiles), "sha256": final.sha256()}
@@ -267,13 +273,13 @@ def _dimension(path: str) -> Dimension:
     return "flops" if ".peaks." in path else "rate"
 
 
-def _parts(measurer: object, machine: Machine, measured: Measured) -> PartsCalibration | None:
+def _parts(measurer: object, machine: Machine, options: CalibrateOptions) -> PartsCalibration | None:
     """Operators (and reshardings) measured here; None if nothing here can measure them and no model is asked
     for.
     """
     from ..calibration.parts import calibrate_parts, calibration_graph, communication_times, coverage, operator_times
 
-    model, train = measured["model"], measured["train"]
+    model, train = options.model, options.train
     if not isinstance(measurer, PartsMeasurer):
         if model is not None:
             raise InputError("nothing here can start MPI ranks; --model needs them")
@@ -281,7 +287,7 @@ def _parts(measurer: object, machine: Machine, measured: Measured) -> PartsCalib
     if model is None:
         graph = calibration_graph()
     else:
-        graph = load_model(model, measured["batch"], trained=train is not None)
+        graph = load_model(model, options.batch, trained=train is not None)
         step = training_of(graph, train, None)
         graph = graph if step is None else step.graph
     with Watch("measuring operators"):
@@ -289,7 +295,7 @@ def _parts(measurer: object, machine: Machine, measured: Measured) -> PartsCalib
         candidates = coverage(planning)
         try:
             operators, moved = measurer.measure_parts(
-                graph, machine.hierarchy, candidates, measured["rounds"], measured["time_limit"], measured["backend"]
+                graph, machine.hierarchy, candidates, options.rounds, options.time_limit, options.backend
             )
         except RuntimeError as error:  # a rank that failed, MPI that is missing, no GPU
             raise InputError(f"the operators could not be measured: {error}") from error

@@ -1,11 +1,10 @@
-"""`machine calibrate --from FILE`: files are read, constants fitted and said with their bars, the
-machine written.
-"""
+"""`machine calibrate --from FILE`: files are read, constants fitted and said with their bars, the machine written."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,31 +40,35 @@ _UNITS = {
 }
 
 
-def calibrate_from(
-    machine: Machine,
-    files: Sequence[Path],
-    operation: str | None,
-    plan: Path | None,
-    keep: Sequence[str],
-    conditions: Mapping[str, str],
-    held: Mapping[str, str],
-    output: Path | None,
-    as_json: bool,
-) -> int:
-    """The verb's work; see the command's help."""
+@dataclass(frozen=True)
+class Given:
+    """Measurements by others.  `operation`, `plan`: what a file does not name itself; `keep`: constants that are not
+    fitted; rows of `conditions` alone are read, those of `held` only judged.
+    """
+
+    files: Sequence[Path]
+    operation: str | None
+    plan: Path | None
+    keep: Sequence[str]
+    conditions: Mapping[str, str]
+    held: Mapping[str, str]
+
+
+def calibrate_from(machine: Machine, given: Given, output: Path | None, as_json: bool) -> int:
+    """Fit a machine to what files say."""
     from ..calibration.files.fitting import calibrate_files
     from ..calibration.files.steps import calibrate_steps
 
     rows: list[Observation] = []
     skipped = 0
     with Watch("reading"):
-        for file in files:
-            found, left = read(file, machine, _operation(operation), plan, conditions)
+        for file in given.files:
+            found, left = read(file, machine, _operation(given.operation), given.plan, given.conditions)
             rows, skipped = rows + found, skipped + left
-    fitted, kept = _split_rows(rows, conditions, held)
+    fitted, kept = _split_rows(rows, given.conditions, given.held)
     fitting = calibrate_steps if fitted and isinstance(fitted[0].what, Step) else calibrate_files
     with Watch("fitting"):
-        result = fitting(machine, fitted, kept, keep, _source(files))
+        result = fitting(machine, fitted, kept, given.keep, _source(given.files))
     if output is not None:
         write_file(output, to_toml(result.machine).encode())
     if as_json:

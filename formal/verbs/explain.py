@@ -5,6 +5,7 @@ robust it is.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from ...models.terminal.options import (
     SHARE,
     force_option,
     json_option,
+    options_as,
     output_option,
     refuse_combinations,
     require_combination,
@@ -53,6 +55,24 @@ GAINS_S = 20.0
 """Seconds at most for planning the program of a joint plan again with a rewriting undone."""
 
 plan_argument = click.argument("plan_file", metavar="PLAN", type=click.Path(path_type=Path))
+
+
+@dataclass(frozen=True)
+class ExplainOptions:
+    """The command line of `explain`."""
+
+    plan_file: Path
+    op: str | None
+    instead: str | None
+    errors: tuple[Fraction, ...]
+    symbolic: bool
+    cost: bool
+    state: bool
+    pcg: bool
+    svg: Path | None
+    time_limit: float | None
+    work_limit: int | None
+    as_json: bool
 
 
 @click.command("explain")
@@ -92,56 +112,49 @@ plan_argument = click.argument("plan_file", metavar="PLAN", type=click.Path(path
 @json_option
 @click.pass_obj
 @refuse_combinations(EXPLAIN)
-def explain_command(
-    publisher: Publisher,
-    plan_file: Path,
-    op: str | None,
-    instead: str | None,
-    errors: tuple[Fraction, ...],
-    symbolic: bool,
-    cost: bool,
-    state: bool,
-    pcg: bool,
-    svg: Path | None,
-    time_limit: float | None,
-    work_limit: int | None,
-    as_json: bool,
-) -> int:
+@options_as(ExplainOptions)
+def explain_command(publisher: Publisher, options: ExplainOptions) -> int:
     """Show what PLAN decided, where its time goes, and what the best alternative to a choice costs."""
-    if (kind := plan_kind(plan_file)) is not None:
+    if (kind := plan_kind(options.plan_file)) is not None:
         require_combination(EXPLAIN, plan_file=kind)
-    clock = reading(time_limit, work_limit)
-    opened = publisher.open(plan_file)
+    clock = reading(options.time_limit, options.work_limit)
+    opened = publisher.open(options.plan_file)
     plan, identity = opened.held, opened.identity
     if not isinstance(plan, Plan) or opened.published.cost is None:
-        return _parts(opened, svg, as_json)
+        return _parts(opened, options.svg, options.as_json)
     notice = builtin_notice(plan.machine)
     about: dict[str, object] = {"identity": identity, **among_json(opened)}
     about |= {"machine_notice": notice} if notice else {}
-    if not as_json:
+    if not options.as_json:
         say(*among_lines(opened))
-    if notice and not as_json:
+    if notice and not options.as_json:
         say(f"note: the machine is {notice}")
-    if symbolic and op is not None:
-        formulas = plan_constraints(plan, op)
-        return _shown((to_json(formulas), join_lines(render(formulas))), about, as_json)
+    if options.symbolic and options.op is not None:
+        formulas = plan_constraints(plan, options.op)
+        return _shown((to_json(formulas), join_lines(render(formulas))), about, options.as_json)
     with Watch("explaining") as watch:
         planning, x = problem_of(opened, plan)
         part: _Said | None = None
-        if pcg or state or cost:
-            part = _whole_table(planning, x, plan_file, svg, "pcg" if pcg else "state" if state else "cost")
-        elif op is not None and instead is not None:
-            config = parse_config(instead, tuple(level.name for level in plan.machine.levels))
-            change = best_with(planning, x, op, config, clock, progress=watch)
+        if options.pcg or options.state or options.cost:
+            part = _whole_table(
+                planning,
+                x,
+                options.plan_file,
+                options.svg,
+                "pcg" if options.pcg else "state" if options.state else "cost",
+            )
+        elif options.op is not None and options.instead is not None:
+            config = parse_config(options.instead, tuple(level.name for level in plan.machine.levels))
+            change = best_with(planning, x, options.op, config, clock, progress=watch)
             part = change.to_json(), render_deviation(change, planning.problem)
         if part is not None:
-            return _shown(part, about, as_json)
+            return _shown(part, about, options.as_json)
         own = Fraction(planning.problem.cost_of(x), planning.problem.scale)
-        gained = [] if plan.joint is None or op is not None else list(gains(plan, own, clock.at_most(GAINS_S)))
-        wanted = list(errors) or calibration_errors(plan.machine) or DEFAULT_ERRORS
-        found = explain(planning, x, plan.certificate, op, wanted, clock=clock, progress=watch)
-        said = remarks(planning, x, clock=clock) if op is None else ()
-    if as_json:
+        gained = [] if plan.joint is None or options.op is not None else list(gains(plan, own, clock.at_most(GAINS_S)))
+        wanted = list(options.errors) or calibration_errors(plan.machine) or DEFAULT_ERRORS
+        found = explain(planning, x, plan.certificate, options.op, wanted, clock=clock, progress=watch)
+        said = remarks(planning, x, clock=clock) if options.op is None else ()
+    if options.as_json:
         rewrites = {"rewrites": [r for g in gained for r in g.to_json()]} if plan.joint is not None else {}
         about |= {} if plan.bars is None else {"bars": error_bounds_json(plan.bars)}
         emit({**about, **found.to_json(), "remarks": [r.to_json() for r in said], **rewrites})
@@ -149,7 +162,7 @@ def explain_command(
     if plan.joint is not None:
         say(f"program of {len(plan.joint.egraph.operators)} equal operators; rewritten:", *lines(gained))
     say(render_explanation(found), *(f"remark: {r.words}" for r in said))
-    if plan.bars is not None and op is None:
+    if plan.bars is not None and options.op is None:
         say(*error_bound_lines(plan.bars, planning))
     return Exit.DONE
 

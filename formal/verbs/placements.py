@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import click
 from ...models.sources.rules.placements import REDUCTIONS, TABLE, PlacementRule, placed_operator, placement_rules
 from ...models.sources.specified.known import read_specification
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import force_option, json_option, output_option, refuse_combinations
+from ...models.terminal.options import force_option, json_option, options_as, output_option, refuse_combinations
 from ...models.text import InputError
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.rewrites.judgement import Judgement, Refuted
@@ -24,6 +25,20 @@ from ..rewriting.rule_files import RuleItem, judge_items
 from .combinations import DTENSOR
 from .rewrites import RULE_S, counterexample_document, jobs_option, limits, own_operators
 from .search_options import clock_of
+
+
+@dataclass(frozen=True)
+class DtensorOptions:
+    """The command line of `rules dtensor`."""
+
+    only: str
+    operators: tuple[Path, ...]
+    reduction: str
+    time_limit: float | None
+    work_limit: int | None
+    jobs: int
+    output: Path | None
+    as_json: bool
 
 
 @click.command("dtensor")
@@ -44,17 +59,8 @@ from .search_options import clock_of
 @json_option
 @click.pass_obj
 @refuse_combinations(DTENSOR)
-def dtensor_command(
-    publisher: Publisher,
-    only: str,
-    operators: tuple[Path, ...],
-    reduction: str,
-    time_limit: float | None,
-    work_limit: int | None,
-    jobs: int,
-    output: Path | None,
-    as_json: bool,
-) -> int:
+@options_as(DtensorOptions)
+def dtensor_command(publisher: Publisher, options: DtensorOptions) -> int:
     """Judge every placement of PyTorch's DTensor on operators of ATen, or on those of --operator: proved for all
     sizes, or refuted with numbers.
 
@@ -62,19 +68,19 @@ def dtensor_command(
     applies the operator to what it has.
     """
     start = time.monotonic()
-    table = tuple(placed_operator(read_specification(path)) for path in operators) or TABLE
-    asked = [p for p in placement_rules(table, reduction) if fnmatch(p.placed.aten, only)]
+    table = tuple(placed_operator(read_specification(path)) for path in options.operators) or TABLE
+    asked = [p for p in placement_rules(table, options.reduction) if fnmatch(p.placed.aten, options.only)]
     if not asked:
         known = ", ".join(dict.fromkeys(p.placed.aten for p in placement_rules(table)))
-        raise InputError(f"--only {only!r}: no operator has such a name; known are {known}")
+        raise InputError(f"--only {options.only!r}: no operator has such a name; known are {known}")
     items = tuple(RuleItem(k, p.rule.name, (p.rule,)) for k, p in enumerate(asked))
     with Watch("judging placements") as watch:
-        limit = clock_of(time_limit, work_limit, RULE_S).allowance()
-        judged = [one for (one,) in judge_items(items, limit, jobs, watch.count)]
-        words = publisher.rules(output, Library("placements of DTensor", tuple(judged), (), "rules dtensor"))
+        limit = clock_of(options.time_limit, options.work_limit, RULE_S).allowance()
+        judged = [one for (one,) in judge_items(items, limit, options.jobs, watch.count)]
+        words = publisher.rules(options.output, Library("placements of DTensor", tuple(judged), (), "rules dtensor"))
     counts = Counter(words[p.rule.name] for p in asked)
     seconds = time.monotonic() - start
-    if as_json:
+    if options.as_json:
         documents = [_document(p, words[p.rule.name], j) for p, j in zip(asked, judged, strict=True)]
         emit({"rules": documents, "counts": dict(sorted(counts.items())), "seconds": round(seconds, 3)})
     else:
@@ -84,7 +90,7 @@ def dtensor_command(
                 if p.placed == placed and words[p.rule.name] != "refuted":
                     say(f"  {', '.join(p.reads)} -> {p.writes}: {words[p.rule.name]}{_condition(p, j)}")
         said = ", ".join(f"{n} {w}" for w, n in sorted(counts.items()))
-        say(f"{said}; {seconds:.1f} s" + (f"; wrote {output}" if output else ""))
+        say(f"{said}; {seconds:.1f} s" + (f"; wrote {options.output}" if options.output else ""))
     return Exit.UNDECIDED if counts["undecided"] else Exit.DONE
 
 

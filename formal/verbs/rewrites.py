@@ -10,7 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -23,7 +23,15 @@ from ...models.rewrites.terms import sides_text
 from ...models.sources.rules.parallel import way_points
 from ...models.sources.specified.known import read_specification
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import THREADS, Count, force_option, json_option, output_option, refuse_combinations
+from ...models.terminal.options import (
+    THREADS,
+    Count,
+    force_option,
+    json_option,
+    options_as,
+    output_option,
+    refuse_combinations,
+)
 from ...models.text import InputError
 from ...proofs.container.canonical import ContainerError
 from ...proofs.publishing.publisher import Publisher
@@ -58,6 +66,19 @@ own_operators = click.option(
 CODES = {"proved": Exit.DONE, "vacuous": Exit.DONE, "refuted": Exit.REFUTED, "undecided": Exit.UNDECIDED}
 
 
+@dataclass(frozen=True)
+class ProveOptions:
+    """The command line of `rules prove` and `rules refute`."""
+
+    file: Path
+    time_limit: float | None
+    work_limit: int | None
+    jobs: int
+    degree: str | None
+    output: Path | None
+    as_json: bool
+
+
 @click.command("prove")
 @file_argument
 @limits
@@ -68,23 +89,15 @@ CODES = {"proved": Exit.DONE, "vacuous": Exit.DONE, "refuted": Exit.REFUTED, "un
 @json_option
 @click.pass_obj
 @refuse_combinations(PROVE)
-def prove_command(
-    publisher: Publisher,
-    file: Path,
-    time_limit: float | None,
-    work_limit: int | None,
-    jobs: int,
-    degree: str | None,
-    output: Path | None,
-    as_json: bool,
-) -> int:
+@options_as(ProveOptions)
+def prove_command(publisher: Publisher, options: ProveOptions) -> int:
     """Judge every rule of a file: proved (for all shapes, with preconditions), refuted (with a counterexample) or
     vacuous.
 
     FILE: FlexFlow's JSON, TASO's protobuf or axioms, a library (.spz), a specification of an operator (.toml), whose
     form promises rules, or the word `parallel` for the built-in properties.
     """
-    return _prove(publisher, file, time_limit, work_limit, jobs, degree, output, as_json, only_refuted=False)
+    return _prove(publisher, options, only_refuted=False)
 
 
 @click.command("refute")
@@ -97,37 +110,21 @@ def prove_command(
 @json_option
 @click.pass_obj
 @refuse_combinations(REFUTE)
-def refute_command(
-    publisher: Publisher,
-    file: Path,
-    time_limit: float | None,
-    work_limit: int | None,
-    jobs: int,
-    degree: str | None,
-    output: Path | None,
-    as_json: bool,
-) -> int:
+@options_as(ProveOptions)
+def refute_command(publisher: Publisher, options: ProveOptions) -> int:
     """Like prove, but print the rules that fail, each with its counterexample."""
-    return _prove(publisher, file, time_limit, work_limit, jobs, degree, output, as_json, only_refuted=True)
+    return _prove(publisher, options, only_refuted=True)
 
 
-def _prove(
-    publisher: Publisher,
-    file: Path,
-    time_limit: float | None,
-    work_limit: int | None,
-    jobs: int,
-    degree: str | None,
-    output: Path | None,
-    as_json: bool,
-    only_refuted: bool,
-) -> int:
+def _prove(publisher: Publisher, options: ProveOptions, *, only_refuted: bool) -> int:
+    """Judge, publish, and print what the checker said; `only_refuted`: of the rules that fail."""
     start = time.monotonic()
-    items = load_rules(file, _degree(degree))
-    with Watch(f"judging {file.name}") as watch:
-        judged = list(judge_items(items, clock_of(time_limit, work_limit, RULE_S).allowance(), jobs, watch.count))
-        library = Library(file.name, tuple(j for js in judged for j in js), (), "rules prove")
-        words = publisher.rules(output, library)
+    items = load_rules(options.file, _degree(options.degree))
+    with Watch(f"judging {options.file.name}") as watch:
+        limit = clock_of(options.time_limit, options.work_limit, RULE_S).allowance()
+        judged = list(judge_items(items, limit, options.jobs, watch.count))
+        library = Library(options.file.name, tuple(j for js in judged for j in js), (), "rules prove")
+        words = publisher.rules(options.output, library)
     seconds = time.monotonic() - start
     documents, codes = [], []
     for item, judgements in zip(items, judged, strict=True):
@@ -141,15 +138,15 @@ def _prove(
         if only_refuted and word != "refuted":
             continue
         documents.append(_document(item, word, said, judgements))
-        if not as_json:
+        if not options.as_json:
             _say(item, word, said, judgements)
     counts = Counter(overall(tuple(words[j.rule.name] for j in js)) for js in judged)
-    if as_json:
+    if options.as_json:
         emit({"rules": documents, "counts": dict(sorted(counts.items())), "seconds": round(seconds, 3)})
     else:
         say(
             f"{', '.join(f'{n} {w}' for w, n in sorted(counts.items())) or 'no rules'}; {seconds:.1f} s"
-            + (f"; wrote {output}" if output else "")
+            + (f"; wrote {options.output}" if options.output else "")
         )
     return max(codes, key=(Exit.DONE, Exit.UNDECIDED, Exit.REFUTED, Exit.BAD_INPUT).index) if codes else Exit.BAD_INPUT
 
@@ -272,28 +269,11 @@ def generate_command(
     if journal is not None:
         check_journal(journal)
     own = [read_specification(path) for path in operators]
+    chosen = [*(POOLS[name](most) for name in pools or (() if own else UNITYS)), *(operator_pool(s, most) for s in own)]
     with Watch("generating") as watch:
-        kept, report = generate(
-            [*(POOLS[name](most) for name in pools or (() if own else UNITYS)), *(operator_pool(s, most) for s in own)],
-            jobs,
-            journal,
-            lambda stage, done, total: _progress(watch, stage, done, total),
-        )
-        numbers = {
-            "graphs": report.graphs,
-            "classes": report.classes,
-            "pairs": report.pairs,
-            "candidates": report.candidates,
-        }
-        numbers |= {f"candidates {w}": n for w, n in report.outcomes.items()}
-        numbers |= {
-            "kept before minimising": report.kept_first,
-            "kept": report.kept,
-            "kept with parallel operators": report.parallel,
-            "operators per side": most,
-            **{f"pool {name}": 1 for name in pools},
-            **{f"operator {s.name}": 1 for s in own},
-        }
+        kept, report = generate(chosen, jobs, journal, lambda stage, done, total: _progress(watch, stage, done, total))
+        numbers = {**report.counts(), "operators per side": most}
+        numbers |= {f"pool {name}": 1 for name in pools} | {f"operator {s.name}": 1 for s in own}
         if own and not pools:
             about = [p for p in kept if any(n.operator == SPECIFIED for n in (*p.rule.left, *p.rule.right))]
             numbers |= {"kept without the operator, left out": len(kept) - len(about)}
@@ -308,18 +288,10 @@ def generate_command(
             tuple(sorted(numbers.items())),
         )
         words = publisher.rules(output, library)
-    seconds = time.monotonic() - start
-    proved = sum(w == "proved" for w in words.values())
+    proved, seconds = sum(w == "proved" for w in words.values()), time.monotonic() - start
     if as_json:
-        emit(
-            {
-                **numbers,
-                **({"not_proved": unproved} if own else {}),
-                "proved": proved,
-                "seconds": round(seconds, 1),
-                "library": str(output),
-            }
-        )
+        more: dict[str, object] = {"not_proved": unproved} if own else {}
+        emit({**numbers, **more, "proved": proved, "seconds": round(seconds, 1), "library": str(output)})
     else:
         for name, n in numbers.items():
             say(f"{n:>9}  {name}")
@@ -329,6 +301,21 @@ def generate_command(
             say("Unity: 743 + 651 candidates, 43 + 33 properties, 30 minutes")
         say(f"{proved} rules proved and checked in {seconds:.0f} s; wrote {output}")
     return Exit.DONE if proved == len(words) else Exit.UNDECIDED
+
+
+@dataclass(frozen=True)
+class DeriveOptions:
+    """The command line of `rules derive`."""
+
+    file: Path
+    source: Path
+    steps: int
+    only: str
+    time_limit: float | None
+    work_limit: int | None
+    jobs: int
+    output: Path | None
+    as_json: bool
 
 
 @click.command("derive")
@@ -349,45 +336,43 @@ def generate_command(
 @json_option
 @click.pass_obj
 @refuse_combinations(DERIVE)
-def derive_command(
-    publisher: Publisher,
-    file: Path,
-    source: Path,
-    steps: int,
-    only: str,
-    time_limit: float | None,
-    work_limit: int | None,
-    jobs: int,
-    output: Path | None,
-    as_json: bool,
-) -> int:
+@options_as(DeriveOptions)
+def derive_command(publisher: Publisher, options: DeriveOptions) -> int:
     """Derive the rules of FILE from those of a library: a second proof, as a chain of rewrites.
 
     A rule that the library holds itself is derived from the others, as NAME-derived.
     """
     start = time.monotonic()
     try:
-        base, _ = read_library(source)
+        base, _ = read_library(options.source)
     except ContainerError as error:
-        raise InputError(f"{source}: {error}") from None
+        raise InputError(f"{options.source}: {error}") from None
     deriver = Deriver([j.rule for j in base.judgements if isinstance(j, Proved)])
-    items = tuple(item for item in load_rules(file) if fnmatch(item.name, only))
+    items = tuple(item for item in load_rules(options.file) if fnmatch(item.name, options.only))
     taken = {j.rule.name for j in base.judgements}
     found, open_ = [], []
-    with Watch(f"deriving {file.name}") as watch:
-        for judgements in judge_items(items, clock_of(time_limit, work_limit, RULE_S).allowance(), jobs, watch.count):
+    with Watch(f"deriving {options.file.name}") as watch:
+        for judgements in judge_items(
+            items, clock_of(options.time_limit, options.work_limit, RULE_S).allowance(), options.jobs, watch.count
+        ):
             for j in judgements:
-                d = deriver.derive(j.rule, steps, through=way_points(j.rule.name)) if isinstance(j, Proved) else None
+                d = (
+                    deriver.derive(j.rule, options.steps, through=way_points(j.rule.name))
+                    if isinstance(j, Proved)
+                    else None
+                )
                 if d is not None:
                     name = d.rule.name
                     found.append(replace(d, rule=replace(d.rule, name=f"{name}-derived")) if name in taken else d)
                 elif isinstance(j, Proved):
                     open_.append(j.rule.name)
-        library = Library(f"{file.name} from {base.title}", base.judgements, tuple(found), "rules derive", base.counts)
-        words = publisher.rules(output, library)
+        library = Library(
+            f"{options.file.name} from {base.title}", base.judgements, tuple(found), "rules derive", base.counts
+        )
+        words = publisher.rules(options.output, library)
     derived = [d for d in found if words.get(d.rule.name) == "derived"]
     seconds = time.monotonic() - start
-    if as_json:
+    if options.as_json:
         emit(
             {
                 "derived": [{"name": d.rule.name, "steps": d.length} for d in derived],
@@ -401,7 +386,8 @@ def derive_command(
         say(f"{d.rule.name}: {d.length} steps")
         for line in derivation_text(d, known):
             say(line)
-    say(f"{len(derived)} derived and replayed, {len(open_)} proved rules not derived in {steps} steps; {seconds:.1f} s")
+    left = f"{len(open_)} proved rules not derived in {options.steps} steps"
+    say(f"{len(derived)} derived and replayed, {left}; {seconds:.1f} s")
     return Exit.DONE
 
 

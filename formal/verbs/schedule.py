@@ -8,6 +8,7 @@ The status it prints is the checker's, handed back by `publish`.  Exit codes as 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from ...models.terminal.options import (
     Count,
     force_option,
     json_option,
+    options_as,
     output_option,
     refuse_combinations,
     require_combination,
@@ -42,6 +44,27 @@ SCHEDULE_S = 60.0
 
 CHECK_SHARE = 0.15
 """Of the time limit, kept for the checker."""
+
+
+@dataclass(frozen=True)
+class ScheduleOptions:
+    """The command line of `schedule`."""
+
+    graph: Path | None
+    stages: int | None
+    micro_batches: int | None
+    times: str | None
+    send: int
+    memory: int | None
+    kind: str
+    engine: Engine
+    time_limit: float | None
+    work_limit: int | None
+    machine: str | None
+    output: Path | None
+    svg: Path | None
+    csv: Path | None
+    as_json: bool
 
 
 @click.command("schedule")
@@ -71,49 +94,41 @@ CHECK_SHARE = 0.15
 @json_option
 @click.pass_obj
 @refuse_combinations(SCHEDULE)
-def schedule_command(
-    publisher: Publisher,
-    graph: Path | None,
-    stages: int | None,
-    micro_batches: int | None,
-    times: str | None,
-    send: int,
-    memory: int | None,
-    kind: str,
-    engine: Engine,
-    time_limit: float | None,
-    work_limit: int | None,
-    machine: str | None,
-    output: Path | None,
-    svg: Path | None,
-    csv: Path | None,
-    as_json: bool,
-) -> int:
+@options_as(ScheduleOptions)
+def schedule_command(publisher: Publisher, options: ScheduleOptions) -> int:
     """The shortest schedule of a pipeline with a proof, or a published schedule and whether a shorter one exists; or
     the shortest schedule of a GRAPH of operators and collectives (.json).
     """
-    limit = start_limit(time_limit, work_limit, SCHEDULE_S)
+    limit = start_limit(options.time_limit, options.work_limit, SCHEDULE_S)
     publisher = publisher.within(limit.late)
     clock = limit.clock.share(1 - CHECK_SHARE)
-    require_combination(SCHEDULE, subject="pipeline" if graph is None else "graph")
-    if graph is not None:
+    require_combination(SCHEDULE, subject="pipeline" if options.graph is None else "graph")
+    if options.graph is not None:
         with Watch("scheduling"), limit.phase("search"):
-            read = read_overlap(graph, machine)
-            answer, done = schedule_graph(read.problem, engine, clock)
-        return _publish(publisher, answer, output, svg, as_json, limit, _overlap_extra(read, done))
-    for name, value in (("--stages", stages), ("--micro-batches", micro_batches), ("--times", times)):
+            read = read_overlap(options.graph, options.machine)
+            answer, done = schedule_graph(read.problem, options.engine, clock)
+        return _publish(
+            publisher, answer, options.output, options.svg, options.as_json, limit, _overlap_extra(read, done)
+        )
+    for name, value in (
+        ("--stages", options.stages),
+        ("--micro-batches", options.micro_batches),
+        ("--times", options.times),
+    ):
         if value is None:
             raise click.UsageError(
                 f"{name} is missing; write for example schedule --stages 4 --micro-batches 8 --times 1,1,1 --memory 4"
             )
-    assert stages is not None and micro_batches is not None and times is not None
-    pipe = Pipeline(parse_times(times, stages), micro_batches, send, memory).check()
+    assert options.stages is not None and options.micro_batches is not None and options.times is not None
+    pipe = Pipeline(
+        parse_times(options.times, options.stages), options.micro_batches, options.send, options.memory
+    ).check()
     with Watch("scheduling"), limit.phase("search"):
-        answer = schedule_pipeline(pipe, kind, engine, clock)
-    code = _publish(publisher, answer, output, svg, as_json, limit)
-    if csv is not None and answer.fits and isinstance(answer.subject, Pipeline):
-        given = None if kind == "best" else orders(kind, answer.subject)
-        write_file(csv, csv_bytes(action_rows(answer.subject, answer.found.starts, given)))
+        answer = schedule_pipeline(pipe, options.kind, options.engine, clock)
+    code = _publish(publisher, answer, options.output, options.svg, options.as_json, limit)
+    if options.csv is not None and answer.fits and isinstance(answer.subject, Pipeline):
+        given = None if options.kind == "best" else orders(options.kind, answer.subject)
+        write_file(options.csv, csv_bytes(action_rows(answer.subject, answer.found.starts, given)))
     return code
 
 

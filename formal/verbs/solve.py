@@ -5,6 +5,7 @@ printed is the checker's, handed back by `publish`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ from ...models.terminal.console import Watch, emit, say
 from ...models.terminal.options import (
     force_option,
     json_option,
+    options_as,
     output_option,
     refuse_combinations,
     require_combination,
@@ -58,6 +60,23 @@ def read_known(path: Path, problem: SelectionProblem) -> tuple[int, ...]:
         raise InputError(f"--known {path}: {error}") from None
 
 
+@dataclass(frozen=True)
+class SolveOptions:
+    """The command line of `solve`."""
+
+    problem_file: Path | None
+    show_options: bool
+    engine: Engine
+    alone: bool
+    time_limit: float | None
+    work_limit: int | None
+    gap: Fraction
+    threads: int
+    known: Path | None
+    output: Path | None
+    as_json: bool
+
+
 @click.command("solve")
 @click.argument("problem_file", metavar="PROBLEM", type=click.Path(path_type=Path), required=False)
 @click.option("--options", "show_options", is_flag=True, help="Print the constants of the search, solve nothing.")
@@ -79,65 +98,55 @@ def read_known(path: Path, problem: SelectionProblem) -> tuple[int, ...]:
 @json_option
 @click.pass_obj
 @refuse_combinations(SOLVE)
-def solve_command(
-    publisher: Publisher,
-    problem_file: Path | None,
-    show_options: bool,
-    engine: Engine,
-    alone: bool,
-    time_limit: float | None,
-    work_limit: int | None,
-    gap: Fraction,
-    threads: int,
-    known: Path | None,
-    output: Path | None,
-    as_json: bool,
-) -> int:
+@options_as(SolveOptions)
+def solve_command(publisher: Publisher, options: SolveOptions) -> int:
     """Solve a selection problem, or extract a term of least DAG cost from an e-graph, and write a certificate.
 
     PROBLEM is our JSON, a cost function network (.wcsp), a graphical model (.uai), a linear pseudo-Boolean program
     (.opb), IOPDDL's JSON, PaSE's tables, or an e-graph of the extraction gym, packed or not. --json has `solution`.
     """
-    if show_options:
-        return print_options(as_json, problem_file)
-    if problem_file is None:
+    if options.show_options:
+        return print_options(options.as_json, options.problem_file)
+    if options.problem_file is None:
         raise click.MissingParameter(param_type="argument", param_hint="'PROBLEM'")
-    _refuse_threads(engine, alone)
-    clock = start_limit(time_limit, work_limit)
+    _refuse_threads(options.engine, options.alone)
+    clock = start_limit(options.time_limit, options.work_limit)
     publisher = publisher.within(clock.late)
     with clock.phase("tables"):
-        problem = load_problem(problem_file)
+        problem = load_problem(options.problem_file)
     if isinstance(problem, EGraph):
         require_combination(SOLVE, problem="egraph")
-        return solve_extraction(publisher, problem, problem_file, clock, gap, output, as_json)
-    begun = None if known is None else read_known(known, problem)
+        return solve_extraction(
+            publisher, problem, options.problem_file, clock, options.gap, options.output, options.as_json
+        )
+    begun = None if options.known is None else read_known(options.known, problem)
     clock.hold_back(check_seconds(problem, clock))
     with Watch("solving", problem.scale) as watch, clock.phase("search"):
         answer = solve(
             problem,
             clock=clock.clock.at_most(None),
-            gap=gap,
-            engine=engine,
-            alone=alone,
+            gap=options.gap,
+            engine=options.engine,
+            alone=options.alone,
             progress=watch,
-            threads=threads,
+            threads=options.threads,
             known=() if begun is None else (begun,),
-            options=options_given(alone),
+            options=options_given(options.alone),
         )
     with Watch("checking"):
-        published = publish_proof(publisher, problem, answer, clock, output)
+        published = publish_proof(publisher, problem, answer, clock, options.output)
     if answer.solution is None or published is None:
-        return no_solution(published, problem, answer, as_json, clock, beside=(problem_file,))
-    code, status = outcome(published, gap)
-    if as_json:
-        told = document(status, published, problem, gap, clock, (problem_file,))
+        return no_solution(published, problem, answer, options.as_json, clock, beside=(options.problem_file,))
+    code, status = outcome(published, options.gap)
+    if options.as_json:
+        told = document(status, published, problem, options.gap, clock, (options.problem_file,))
         told |= {} if begun is None else {"known_cost": problem.cost_of(begun)}
         emit({**told, "solution": list(answer.solution), **asked_json(answer)})
         return code
     say(f"{problem.name}: {len(problem.vertices)} vertices, {len(problem.edges)} edges")
     if begun is not None:
-        say(f"known: {amount(problem.cost_of(begun), problem)}, {known}")
-    say(sentence(published, problem), *asked_lines(answer, problem), *_written(published, problem_file, clock))
+        say(f"known: {amount(problem.cost_of(begun), problem)}, {options.known}")
+    say(sentence(published, problem), *asked_lines(answer, problem), *_written(published, options.problem_file, clock))
     return code
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,7 @@ from ..terminal.options import (
     force_option,
     json_option,
     operator_option,
+    options_as,
     output_option,
     refuse_combinations,
 )
@@ -54,6 +56,26 @@ IMPORT: Final = Combinations(
     neutral={"recompute": "none"},
     unmeasured={**FORCE, "compare": "whether an import is looked at changes no graph"},
 )
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """The command line of `import`."""
+
+    file: str | None
+    batch: int | None
+    train: str | None
+    loss: str | None
+    recompute: str
+    precision: str | None
+    micro_batch: int
+    attention: Attention | None
+    expert_places: int | None
+    output: Path | None
+    compare: bool
+    operators: tuple[Path, ...]
+    list_ops: bool
+    as_json: bool
 
 
 @click.command("import")
@@ -91,53 +113,38 @@ IMPORT: Final = Combinations(
 @json_option
 @click.pass_obj
 @refuse_combinations(IMPORT)
-def import_command(
-    comparer: Comparer,
-    file: str | None,
-    batch: int | None,
-    train: str | None,
-    loss: str | None,
-    recompute: str,
-    precision: str | None,
-    micro_batch: int,
-    attention: Attention | None,
-    expert_places: int | None,
-    output: Path | None,
-    compare: bool,
-    operators: tuple[Path, ...],
-    list_ops: bool,
-    as_json: bool,
-) -> int:
+@options_as(ImportOptions)
+def import_command(comparer: Comparer, options: ImportOptions) -> int:
     """Read a model and write it as our own JSON graph."""
-    if list_ops:
-        if file is not None:
+    if options.list_ops:
+        if options.file is not None:
             raise click.UsageError("--list-ops lists operators and reads nothing: leave out the model")
-        _list_operators(as_json)
+        _list_operators(options.as_json)
         return Exit.DONE
-    if file is None:
+    if options.file is None:
         raise click.UsageError(
             "give a model: a zoo name, an ONNX file, FILE.py:NAME (NumPy, PyTorch or JAX) or a .pt2 program"
         )
     notes: list[str] = []
     graph, compared = load_compared(
         comparer,
-        file,
-        batch,
+        options.file,
+        options.batch,
         notes.append,
-        attention,
-        expert_places,
-        compare,
-        train is not None,
+        options.attention,
+        options.expert_places,
+        options.compare,
+        options.train is not None,
         kept=True,
-        operators=operators,
+        operators=options.operators,
     )
-    step = training_of(graph, train, loss, recompute, precision)
-    step = None if step is None else accumulate(step, micro_batch)
-    graph = in_precision(graph, precision) if step is None else step.graph
-    if output is not None:
-        write_file(output, _file_text(graph, compared).encode("ascii") + b"\n")
-        constants = write_beside(output, graph)
-    if as_json:
+    step = training_of(graph, options.train, options.loss, options.recompute, options.precision)
+    step = None if step is None else accumulate(step, options.micro_batch)
+    graph = in_precision(graph, options.precision) if step is None else step.graph
+    if options.output is not None:
+        write_file(options.output, _file_text(graph, compared).encode("ascii") + b"\n")
+        constants = write_beside(options.output, graph)
+    if options.as_json:
         emit(_import_json(graph, step, notes, compared))
         return Exit.DONE
     say(*_graph_lines(graph), *(f"  note: {note}" for note in notes))
@@ -145,11 +152,11 @@ def import_command(
         say(f"  {compared.words}")
     if step is not None:
         say(
-            f"  {train}: {step.loss}; {len(step.trained)} weights are updated"
+            f"  {options.train}: {step.loss}; {len(step.trained)} weights are updated"
             + (f", {len(step.constant)} are constant" if step.constant else "")
         )
-    if output is not None:
-        say(f"wrote {output}" + (f" and its constants {constants}" if constants is not None else ""))
+    if options.output is not None:
+        say(f"wrote {options.output}" + (f" and its constants {constants}" if constants is not None else ""))
     return Exit.DONE
 
 

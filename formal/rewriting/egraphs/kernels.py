@@ -1,8 +1,4 @@
-"""Compiled loops over the arrays of a reduced e-graph: what can still be chosen, sets for cuts, cheap
-extractions.
-
-Ragged lists come as two arrays, offsets and contents (`formal.rewriting.egraphs.reduced`).
-"""
+"""Compiled loops over the arrays of a reduced e-graph: what can still be chosen, sets for cuts, cheap extractions."""
 
 from __future__ import annotations
 
@@ -12,27 +8,35 @@ import numpy as np
 
 from ....models.problem.selection_problem import Ints
 from ...compiling import njit
-from .reduced import Flags
+from .reduced import Flags, Ragged
 
 
 @njit(cache=True)
 def narrow(
-    allowed: Flags,
-    needed: Flags,
-    owner: Ints,
-    ko: Ints,
-    kc: Ints,
-    po: Ints,
-    pc: Ints,
-    mo: Ints,
-    mc: Ints,
-    roots: Ints,
+    allowed: Flags, needed: Flags, owner: Ints, kids: Ragged, parents: Ragged, members: Ragged, roots: Ints
 ) -> bool:
     """Take from `allowed` what cannot be extracted or reached, add to `needed` what must be; False: nothing is left."""
-    nodes, classes = len(owner), len(mo) - 1
+    _forbid_circular(allowed, owner, kids, parents)
+    seen = _reach(allowed, kids, members, roots)
+    mo, mc = members
+    for c in range(len(seen)):
+        if not seen[c]:
+            if needed[c]:
+                return False
+            for e in range(mo[c], mo[c + 1]):
+                allowed[mc[e]] = False
+    fits: bool = _need(allowed, needed, kids, members)
+    return fits
+
+
+@njit(cache=True)
+def _forbid_circular(allowed: Flags, owner: Ints, kids: Ragged, parents: Ragged) -> None:
+    """Take from `allowed` the nodes that cannot be extracted without circles."""
+    ko, po, pc = kids[0], parents[0], parents[1]
+    nodes, classes = len(owner), len(po) - 1
     left = np.empty(nodes, np.int64)
     known = np.zeros(classes, np.bool_)
-    stack = np.empty(nodes + classes, np.int64)
+    stack = np.empty(classes, np.int64)
     top = 0
     for n in range(nodes):
         left[n] = ko[n + 1] - ko[n]
@@ -53,7 +57,15 @@ def narrow(
     for n in range(nodes):
         if left[n] > 0:
             allowed[n] = False
+
+
+@njit(cache=True)
+def _reach(allowed: Flags, kids: Ragged, members: Ragged, roots: Ints) -> Flags:
+    """Classes that the roots reach through allowed nodes."""
+    (ko, kc), (mo, mc) = kids, members
+    classes = len(mo) - 1
     seen = np.zeros(classes, np.bool_)
+    stack = np.empty(classes + len(roots), np.int64)
     top = 0
     for r in roots:
         seen[r] = True
@@ -71,17 +83,21 @@ def narrow(
                         seen[d] = True
                         stack[top] = d
                         top += 1
+    return seen
+
+
+@njit(cache=True)
+def _need(allowed: Flags, needed: Flags, kids: Ragged, members: Ragged) -> bool:
+    """Add to `needed` the classes that all allowed nodes of a needed one have as a child; False: one has no node."""
+    (ko, kc), (mo, mc) = kids, members
+    classes = len(mo) - 1
+    stack = np.empty(classes, np.int64)
+    count = np.zeros(classes, np.int64)
     top = 0
     for c in range(classes):
-        if not seen[c]:
-            if needed[c]:
-                return False
-            for e in range(mo[c], mo[c + 1]):
-                allowed[mc[e]] = False
-        elif needed[c]:
+        if needed[c]:
             stack[top] = c
             top += 1
-    count = np.zeros(classes, np.int64)
     while top:
         top -= 1
         c = stack[top]
@@ -112,12 +128,13 @@ def narrow(
 
 
 @njit(cache=True)
-def blocking_set(top: int, order: Ints, owner: Ints, ko: Ints, kc: Ints, po: Ints, pc: Ints) -> Flags:
+def blocking_set(top: int, order: Ints, owner: Ints, kids: Ragged, parents: Ragged) -> Flags:
     """A largest set of nodes, taken in `order`, from which `top` cannot be extracted: the classes that they leave out.
 
     The classes left out are a set S of a cut with that top, and the nodes of D(S) are those that were not taken, so
     that no smaller part of D(S) would do.
     """
+    (ko, kc), (po, pc) = kids, parents
     nodes, classes = len(owner), len(po) - 1
     left = np.empty(nodes, np.int64)
     for n in range(nodes):
@@ -165,11 +182,12 @@ def blocking_set(top: int, order: Ints, owner: Ints, ko: Ints, kc: Ints, po: Int
 
 
 @njit(cache=True)
-def trim_set(top: int, inside: Flags, ko: Ints, kc: Ints, mo: Ints, mc: Ints) -> Flags:
+def trim_set(top: int, inside: Flags, kids: Ragged, members: Ragged) -> Flags:
     """A smaller set with the same top, and no node in its D(S) that was not there before.
 
     For every node that has children in the set one of them is kept.
     """
+    (ko, kc), (mo, mc) = kids, members
     classes = len(mo) - 1
     kept = np.zeros(classes, np.bool_)
     stack = np.empty(classes, np.int64)
@@ -197,8 +215,9 @@ def trim_set(top: int, inside: Flags, ko: Ints, kc: Ints, mo: Ints, mc: Ints) ->
 
 
 @njit(cache=True)
-def landmark(inside: Flags, ko: Ints, kc: Ints, mo: Ints, mc: Ints) -> Ints:
+def landmark(inside: Flags, kids: Ragged, members: Ragged) -> Ints:
     """D(S): nodes of classes inside that have no child inside."""
+    (ko, kc), (mo, mc) = kids, members
     out = []
     for c in range(len(mo) - 1):
         if inside[c]:
@@ -215,11 +234,12 @@ def landmark(inside: Flags, ko: Ints, kc: Ints, mo: Ints, mc: Ints) -> Ints:
 
 
 @njit(cache=True)
-def cheapest_trees(weight: np.ndarray, owner: Ints, ko: Ints, po: Ints, pc: Ints) -> Ints:
+def cheapest_trees(weight: np.ndarray, owner: Ints, kids: Ragged, parents: Ragged) -> Ints:
     """For every class the node of its cheapest tree under weights >= 0 (Knuth's generalisation of Dijkstra), or -1.
 
     The choice has no circles, whatever the weights: a class is settled after the children of its node.
     """
+    ko, po, pc = kids[0], parents[0], parents[1]
     nodes, classes = len(owner), len(po) - 1
     left = np.empty(nodes, np.int64)
     total = weight.copy()
@@ -246,8 +266,9 @@ def cheapest_trees(weight: np.ndarray, owner: Ints, ko: Ints, po: Ints, pc: Ints
 
 
 @njit(cache=True)
-def needed_nodes(choice: Ints, roots: Ints, ko: Ints, kc: Ints) -> Ints:
+def needed_nodes(choice: Ints, roots: Ints, kids: Ragged) -> Ints:
     """Chosen nodes of the classes that roots need under `choice` (a node per class)."""
+    ko, kc = kids
     seen = np.zeros(len(choice), np.bool_)
     stack = np.empty(len(choice), np.int64)
     out = []

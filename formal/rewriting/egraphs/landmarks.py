@@ -30,7 +30,7 @@ def everything(p: Reduced) -> tuple[Flags, Flags]:
 
 def narrow_flags(p: Reduced, allowed: Flags, needed: Flags) -> bool:
     """`kernels.narrow` on a problem; the flags are changed."""
-    return bool(narrow(allowed, needed, p.owner, *p.kids, *p.parents, *p.members, p.roots))
+    return bool(narrow(allowed, needed, p.owner, p.kids, p.parents, p.members, p.roots))
 
 
 def support(p: Reduced, x: np.ndarray) -> np.ndarray:
@@ -71,9 +71,9 @@ def separate(
 
 def cut_of(p: Reduced, top: int, order: Ints) -> Landmark:
     """The cut that refusing nodes in `order` leads to."""
-    inside = blocking_set(top, order, p.owner, *p.kids, *p.parents)
-    inside = trim_set(top, inside, *p.kids, *p.members)
-    return Landmark(top, np.flatnonzero(inside), landmark(inside, *p.kids, *p.members))
+    inside = blocking_set(top, order, p.owner, p.kids, p.parents)
+    inside = trim_set(top, inside, p.kids, p.members)
+    return Landmark(top, np.flatnonzero(inside), landmark(inside, p.kids, p.members))
 
 
 def _new(cut: Landmark, known: set[bytes]) -> bool:
@@ -102,10 +102,10 @@ def necessary(p: Reduced, chosen: Ints, needed: Flags, known: set[bytes], clock:
         if narrow_flags(p, allowed, wanted):
             continue
         for top in p.roots.tolist():
-            inside = blocking_set(top, order[: len(nodes) - len(p.members_of(c))], p.owner, *p.kids, *p.parents)
+            inside = blocking_set(top, order[: len(nodes) - len(p.members_of(c))], p.owner, p.kids, p.parents)
             if inside[top]:
-                inside = trim_set(top, inside, *p.kids, *p.members)
-                cut = Landmark(int(top), np.flatnonzero(inside), landmark(inside, *p.kids, *p.members))
+                inside = trim_set(top, inside, p.kids, p.members)
+                cut = Landmark(int(top), np.flatnonzero(inside), landmark(inside, p.kids, p.members))
                 if _new(cut, known):
                     out.append(cut)
                 break

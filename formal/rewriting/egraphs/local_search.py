@@ -13,7 +13,7 @@ import numpy as np
 from ....models.problem.selection_problem import Ints
 from ...compiling import njit
 from .kernels import cheapest_trees, needed_nodes
-from .reduced import Reduced
+from .reduced import Ragged, Reduced
 
 SAMPLE = 256
 """Moves that are tried before one is made."""
@@ -40,10 +40,10 @@ def without_circles(p: Reduced) -> bool:
 
 def tabu_search(p: Reduced, cost: np.ndarray, start: Ints, rounds: int, seed: int) -> Ints:
     """The best extraction that `rounds` moves from `start` (nodes of one) come by."""
-    choice = cheapest_trees(np.maximum(cost, 0.0), p.owner, p.kids[0], *p.parents)
+    choice = cheapest_trees(np.maximum(cost, 0.0), p.owner, p.kids, p.parents)
     choice[p.owner[start]] = start
-    best = _tabu(choice, cost, p.owner, *p.kids, *p.members, p.roots, rounds, SAMPLE, TENURE, seed)
-    found: Ints = needed_nodes(best, p.roots, *p.kids)
+    best = _tabu(choice, cost, p.kids, p.members, p.roots, rounds, seed)
+    found: Ints = needed_nodes(best, p.roots, p.kids)
     return found
 
 
@@ -79,24 +79,12 @@ def _move(c: int, n: int, references: Ints, choice: Ints, cost: np.ndarray, ko: 
 
 
 @njit(cache=True)
-def _tabu(
-    choice: Ints,
-    cost: np.ndarray,
-    owner: Ints,
-    ko: Ints,
-    kc: Ints,
-    mo: Ints,
-    mc: Ints,
-    roots: Ints,
-    rounds: int,
-    sample: int,
-    tenure: int,
-    seed: int,
-) -> Ints:
+def _tabu(choice: Ints, cost: np.ndarray, kids: Ragged, members: Ragged, roots: Ints, rounds: int, seed: int) -> Ints:
     np.random.seed(seed)
+    (ko, kc), (mo, mc) = kids, members
     classes = len(mo) - 1
     references = np.zeros(classes, np.int64)
-    stack = np.empty(len(kc) + len(owner) + 1, np.int64)
+    stack = np.empty(len(kc) + len(ko), np.int64)
     total = 0.0
     for r in roots:
         references[r] += 1
@@ -110,8 +98,8 @@ def _tabu(
     moves = 0
     for c in several:
         moves += mo[c + 1] - mo[c] - 1
-    every = moves <= sample
-    tries = len(several) if every else sample
+    every = moves <= SAMPLE
+    tries = len(several) if every else SAMPLE
     for k in range(rounds):
         pick, node, gain = -1, -1, np.inf
         for t in range(tries):
@@ -137,7 +125,7 @@ def _tabu(
         if pick < 0:
             continue
         total += _move(pick, node, references, choice, cost, ko, kc, stack)
-        until[pick] = k + tenure + np.random.randint(tenure)
+        until[pick] = k + TENURE + np.random.randint(TENURE)
         if total < least - 1e-9:
             least = total
             best[:] = choice

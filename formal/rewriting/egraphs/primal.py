@@ -18,8 +18,8 @@ MOST_MERGED = 1 << 22
 
 def tree_extraction(p: Reduced, weight: np.ndarray) -> Ints:
     """Nodes of the cheapest trees under weights; they share what they can."""
-    choice = cheapest_trees(np.maximum(weight, 0.0), p.owner, p.kids[0], *p.parents)
-    return needed_nodes(choice, p.roots, *p.kids) if len(p.roots) else np.zeros(0, dtype=np.int64)
+    choice = cheapest_trees(np.maximum(weight, 0.0), p.owner, p.kids, p.parents)
+    return needed_nodes(choice, p.roots, p.kids) if len(p.roots) else np.zeros(0, dtype=np.int64)
 
 
 def shared_extraction(p: Reduced, weight: np.ndarray) -> Ints | None:

@@ -17,6 +17,8 @@ from ....models.egraphs.egraph import EGraph
 from ....models.problem.selection_problem import Ints
 
 Flags = NDArray[np.bool_]
+Ragged = tuple[Ints, Ints]
+"""Lists of different lengths: offsets and contents; list i is contents[offsets[i] : offsets[i + 1]]."""
 
 MOST_COMPARED = 1 << 22
 """Pairs of nodes of a class that are compared for dominance; in larger classes only those that follow each other."""
@@ -26,7 +28,7 @@ MOST_COMPARED = 1 << 22
 class Reduced:
     """Class i is class `classes[i]` of the e-graph, node j its node `nodes[j]`; `owner` has shape (nodes,).
 
-    Ragged lists are pairs (offsets, contents): `kids` of a node (classes), `parents` of a class (nodes that have it as
+    Ragged lists: `kids` of a node (classes), `parents` of a class (nodes that have it as
     a child), `members` of a class (nodes).  `units[j]` is the exact cost, `step` the greatest common divisor of all
     costs of the e-graph.
     `free` maps free classes of the e-graph to the node that is chosen in them.
@@ -36,9 +38,9 @@ class Reduced:
     classes: tuple[int, ...]
     nodes: tuple[int, ...]
     owner: Ints
-    kids: tuple[Ints, Ints]
-    parents: tuple[Ints, Ints]
-    members: tuple[Ints, Ints]
+    kids: Ragged
+    parents: Ragged
+    members: Ragged
     units: tuple[int, ...]
     step: int
     roots: Ints
@@ -206,7 +208,7 @@ def _grouped(owner: Ints, classes: int) -> list[list[int]]:
     return out
 
 
-def _ragged(lists: list[list[int]]) -> tuple[Ints, Ints]:
+def _ragged(lists: list[list[int]]) -> Ragged:
     offsets = np.zeros(len(lists) + 1, dtype=np.int64)
     np.cumsum([len(x) for x in lists], out=offsets[1:])
     return offsets, np.array([x for found in lists for x in found], dtype=np.int64)

@@ -143,7 +143,6 @@ def plan_jointly(
     """
     check_sizes(graph, machine, where)
     whole, clock = clock, clock.share(1 - END_SHARE)
-    said = SMALL if level is None and again is not None else level
     search = _Search(machine, where, clock, gap, threads, progress, memory_limit, engine)
     base = build(graph, machine, where, memory_limit)
     own_s = None if whole.limit_s is None else max(PLAIN_S, PLAIN_SHARE * whole.limit_s)
@@ -154,19 +153,7 @@ def plan_jointly(
     egraph, derivation = safe(graph, rules, clock, worth(machine), rounds, most, rewriting_s, asked)
     began = clock.seconds()
     try:
-        check_sizes(egraph.union, machine, where)
-        structures = Structures(egraph.union, machine, where, egraph.orders)
-        first = build_joint(
-            egraph,
-            derivation.rounds,
-            machine,
-            where,
-            within(clock.share(TABLES_SHARE), notify),
-            level=said if said is not None else first_level(egraph, structures, memory_limit),
-            memory_limit=memory_limit,
-            library=derivation.rules_name,
-            structures=structures,
-        )
+        first = search.tables(egraph, derivation, SMALL if level is None and again is not None else level, notify)
     except (TooLong, TooLarge):
         return search.alone(base, plain, notify)
     first_s = FIRST_S + FIRST_TIMES * (clock.seconds() - began)
@@ -174,39 +161,18 @@ def plan_jointly(
     kept = clock
     if memory_limit is not None and known and not search.fitting(first, known) and clock.limit_s is not None:
         kept = clock.at_most(max(0.0, clock.remaining_s() - OWN_SHARE * clock.limit_s))
-    found: list[tuple[JointPlanning, Answer]] = []
-
-    def attempt(planning: JointPlanning, until: Clock) -> bool:
-        answer = search.all_programs(planning, known, until)
-        found.append((planning, answer))
-        return answer.status in (Status.OPTIMAL, Status.INFEASIBLE) or answer.gap() <= gap or kept.over()
-
-    def more(planning: JointPlanning, level: int) -> JointPlanning:
-        return larger(planning, derivation.rules_name, level, kept.share(LARGE_SHARE), notify) or planning
-
+    attempts = _Attempts(search, derivation, known, kept, notify)
     try:
         if again is not None:
-            known += search.checkpoints(first, derivation, kept.share(STARTS_SHARE))
-            middle = first if level is not None else more(first, MIDDLE)
-            if not attempt(first, kept if middle is first else kept.share(FIRST_SHARE)) and middle is not first:
-                known += [program_of_solution(p, a.solution) for p, a in found if a.solution is not None]
-                attempt(middle, kept)
-        elif level is not None:
-            known += search.starts(first, plain, base, kept.share(STARTS_SHARE))
-            attempt(first, kept)
-        elif first.skeleton.level > SMALL or not attempt(first, kept.share(FIRST_SHARE)):
-            middle = first if first.skeleton.level > SMALL else more(first, MIDDLE)
-            known += search.apart(middle, kept.share(APART_SHARE))
-            if not attempt(middle, kept.share(FIRST_SHARE).at_most(first_s)):
-                known += search.starts(middle, plain, base, kept.share(STARTS_SHARE))
-                attempt(more(middle, LARGE), kept)
+            attempts.compute_again(first, level)
+        else:
+            attempts.rewrite(first, level, first_s, (base, plain))
     except Overdue:
-        if not found:
+        if not attempts.found:
             nothing = Answer(Status.UNKNOWN, None, None, None, None, clock.seconds())
-            found.append((first, fallback(first.problem, nothing, clock, search.fitting(first, known))))
-    known += [program_of_solution(planning, a.solution) for planning, a in found if a.solution is not None]
-    made = ((p, _runnable(p, a, search.fitting(p, known))) for p, a in found)
-    planning, answer = min(made, key=lambda of: _order(*of))
+            fitting = search.fitting(first, attempts.known)
+            attempts.found.append((first, fallback(first.problem, nothing, clock, fitting)))
+    planning, answer = attempts.best()
     if plain.cost is not None and (answer.cost is None or _seconds(planning, answer) > _seconds(base, plain)):
         return search.alone(base, plain, notify)
     return Joint(planning, derivation, answer, plain, base.problem.scale, search.programs)
@@ -260,21 +226,35 @@ def joint_plan(joint: Joint) -> Plan | None:
     )
 
 
+@dataclass(eq=False)
 class _Search:
-    def __init__(
-        self,
-        machine: Machine,
-        where: Space,
-        clock: Clock,
-        gap: Fraction,
-        threads: int,
-        progress: Progress | None,
-        memory_limit: int | None,
-        engine: Engine,
-    ) -> None:
-        self.machine, self.where, self.clock, self.gap = machine, where, clock, gap
-        self.threads, self.progress, self.memory_limit, self.engine = threads, progress, memory_limit, engine
-        self.programs = 0
+    """Searches of one job.  `programs`: how many were searched by themselves."""
+
+    machine: Machine
+    where: Space
+    clock: Clock
+    gap: Fraction
+    threads: int
+    progress: Progress | None
+    memory_limit: int | None
+    engine: Engine
+    programs: int = 0
+
+    def tables(self, egraph: EGraph, derivation: Derivation, level: int | None, notify: Notify | None) -> JointPlanning:
+        """The first tables of all programs; `level` None: what is cheap.  Raises `TooLong`, `TooLarge`."""
+        check_sizes(egraph.union, self.machine, self.where)
+        structures = Structures(egraph.union, self.machine, self.where, egraph.orders)
+        return build_joint(
+            egraph,
+            derivation.rounds,
+            self.machine,
+            self.where,
+            within(self.clock.share(TABLES_SHARE), notify),
+            level=level if level is not None else first_level(egraph, structures, self.memory_limit),
+            memory_limit=self.memory_limit,
+            library=derivation.rules_name,
+            structures=structures,
+        )
 
     def plan(self, planning: Planning, clock: Clock) -> Answer:
         """The best plan of one program."""
@@ -292,18 +272,8 @@ class _Search:
     def all_programs(self, planning: JointPlanning, known: Sequence[Known], until: Clock) -> Answer:
         """The best of all programs, from those that are known on."""
         fitting = self.fitting(planning, known)
-        if self.memory_limit is not None:
-            return relax_resources(
-                planning.problem,
-                clock=until,
-                gap=self.gap,
-                engine=self.engine,
-                progress=self.progress,
-                threads=self.threads,
-                known=fitting,
-                brought=fitting,
-            )
-        return solve(
+        search = solve if self.memory_limit is None else relax_resources
+        return search(
             planning.problem,
             clock=until,
             gap=self.gap,
@@ -319,7 +289,7 @@ class _Search:
         found = [embed_solution(planning, *of) for of in known]
         return [x for x in found if x is not None and planning.problem.is_feasible(x)]
 
-    def starts(self, joint: JointPlanning, plain: Answer, base: Planning, until: Clock) -> list[Known]:
+    def starts(self, joint: JointPlanning, base: Planning, plain: Answer, until: Clock) -> list[Known]:
         """Programs with uniform modes and their plans, beginning with the user's."""
         found: list[Known] = []
         longest = 0.0
@@ -419,3 +389,59 @@ class _Search:
         answer = self.all_programs(planning, known, self.clock)
         answer = _runnable(planning, answer, self.fitting(planning, known))
         return Joint(planning, derivation, answer, plain, base.problem.scale, self.programs)
+
+
+class _Attempts:
+    """What is `found` of all programs until `clock`, from tables that say little on to those that say more; `known`:
+    programs and their plans, which every attempt begins with.
+    """
+
+    def __init__(
+        self, search: _Search, derivation: Derivation, known: list[Known], clock: Clock, notify: Notify | None
+    ) -> None:
+        self.search, self.derivation, self.known, self.clock, self.notify = search, derivation, known, clock, notify
+        self.found: list[tuple[JointPlanning, Answer]] = []
+
+    def closes(self, planning: JointPlanning, until: Clock) -> bool:
+        """Search on these tables; whether nothing is left to do."""
+        answer = self.search.all_programs(planning, self.known, until)
+        self.found.append((planning, answer))
+        closed = answer.status in (Status.OPTIMAL, Status.INFEASIBLE)
+        return closed or answer.gap() <= self.search.gap or self.clock.over()
+
+    def more(self, planning: JointPlanning, level: int) -> JointPlanning:
+        """Tables that say more, if they come in time."""
+        until = self.clock.share(LARGE_SHARE)
+        return larger(planning, self.derivation.rules_name, level, until, self.notify) or planning
+
+    def plans(self) -> list[Known]:
+        """What was found, as programs."""
+        return [program_of_solution(planning, a.solution) for planning, a in self.found if a.solution is not None]
+
+    def compute_again(self, first: JointPlanning, level: int | None) -> None:
+        """Programs that compute tensors again."""
+        self.known += self.search.checkpoints(first, self.derivation, self.clock.share(STARTS_SHARE))
+        middle = first if level is not None else self.more(first, MIDDLE)
+        until = self.clock if middle is first else self.clock.share(FIRST_SHARE)
+        if not self.closes(first, until) and middle is not first:
+            self.known += self.plans()
+            self.closes(middle, self.clock)
+
+    def rewrite(self, first: JointPlanning, level: int | None, first_s: float, plain: tuple[Planning, Answer]) -> None:
+        """Programs that rules give; `plain`: the user's and its plan, `first_s`: seconds of a first search."""
+        search, clock = self.search, self.clock
+        if level is not None:
+            self.known += search.starts(first, *plain, clock.share(STARTS_SHARE))
+            self.closes(first, clock)
+        elif first.skeleton.level > SMALL or not self.closes(first, clock.share(FIRST_SHARE)):
+            middle = first if first.skeleton.level > SMALL else self.more(first, MIDDLE)
+            self.known += search.apart(middle, clock.share(APART_SHARE))
+            if not self.closes(middle, clock.share(FIRST_SHARE).at_most(first_s)):
+                self.known += search.starts(middle, *plain, clock.share(STARTS_SHARE))
+                self.closes(self.more(middle, LARGE), clock)
+
+    def best(self) -> tuple[JointPlanning, Answer]:
+        """The best that was found, as a plan of its program alone."""
+        self.known += self.plans()
+        runnable = ((p, _runnable(p, a, self.search.fitting(p, self.known))) for p, a in self.found)
+        return min(runnable, key=lambda of: _order(*of))

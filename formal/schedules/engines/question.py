@@ -117,7 +117,7 @@ def question(problem: ScheduleProblem, shop: Shop, most: int, memory: bool) -> Q
 def _open_pairs(shop: Shop, streams: list[Ints]) -> tuple[tuple[int, int], ...]:
     """Pairs of a stream that links leave open.  `InputError` if there are more than `MOST_PAIRS`."""
     f = shop.forward
-    bits = before_bits(f.order, f.at, f.to)
+    bits = before_bits(f)
     found: set[tuple[int, int]] = set()
     for tasks in streams:
         leads = (bits[tasks][:, tasks // 64] >> (tasks % 64).astype(np.uint64) & np.uint64(1)).astype(np.bool_)

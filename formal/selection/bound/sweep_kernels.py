@@ -69,6 +69,33 @@ def _soft(cells, at, across, along, h, size, out, temperature, far, total):  # t
         out[b] -= temperature * np.log(total[b])
 
 
+@njit(cache=True, nogil=True, fastmath=True, error_model="numpy", forceinline=True)
+def _share(theta, temperature, shares):  # type: ignore[no-untyped-def]
+    """The shares p(a) of a vertex."""
+    whole = 0.0
+    for a in range(shares.shape[0]):
+        shares[a] = np.exp(-theta[a] / temperature)
+        whole += shares[a]
+    for a in range(shares.shape[0]):
+        shares[a] /= whole
+
+
+@njit(cache=True, nogil=True, fastmath=True, error_model="numpy", forceinline=True)
+def _give_rows(theta, side, maps, messages, delta, h, limit, far):  # type: ignore[no-untyped-def]
+    """Of integers: the messages of a side become -h, within the limit; h is `far` where all labels are forbidden."""
+    for r in range(messages.shape[0]):
+        delta[r] = FAR
+    for a in range(theta.shape[0]):
+        r = a if maps is None or maps[0][side] < 0 else maps[1][maps[0][side] + a]
+        delta[r] = min(delta[r], theta[a])
+    for r in range(messages.shape[0]):
+        h[r] = far
+        if delta[r] < FAR >> 1:
+            given = min(max(messages[r] - delta[r], -limit), limit)
+            messages[r] = given
+            h[r] = -given
+
+
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 def sweep(part, rank, g, maps, weight, cells, messages, forward, limit, soft, shares):  # type: ignore[no-untyped-def]
     """One pass over the vertices `part`, ascending in `rank`, or the other way; `messages` change in place.  The sum of
@@ -108,12 +135,7 @@ def sweep(part, rank, g, maps, weight, cells, messages, forward, limit, soft, sh
             for a in range(k):
                 theta[a] = FAR if theta[a] >= FAR >> 1 else (theta[a] - low) // parts
         if soft is not None:
-            whole = 0.0
-            for a in range(k):
-                shares[here + a] = np.exp(-theta[a] / soft[0])
-                whole += shares[here + a]
-            for a in range(k):
-                shares[here + a] /= whole
+            _share(theta, soft[0], shares[here : here + k])
         for j in range(near[i], near[i + 1]):
             e = edge[j]
             mine_is_u = u[e] == i
@@ -127,17 +149,7 @@ def sweep(part, rank, g, maps, weight, cells, messages, forward, limit, soft, sh
                     h[a] = theta[a] - messages[start + a]
                     messages[start + a] = -h[a]
             else:
-                for r in range(size):
-                    delta[r] = FAR
-                for a in range(k):
-                    r = a if maps is None or maps[0][side] < 0 else maps[1][maps[0][side] + a]
-                    delta[r] = min(delta[r], theta[a])
-                for r in range(size):
-                    h[r] = far
-                    if delta[r] < FAR >> 1:
-                        given = min(max(messages[start + r] - delta[r], -limit), limit)
-                        messages[start + r] = given
-                        h[r] = -given
+                _give_rows(theta[:k], side, maps, messages[start : start + size], delta, h, limit, far)
             out = messages[message[side ^ 1] : message[(side ^ 1) + 1]]
             if soft is not None:
                 across, along = (out.shape[0], 1) if mine_is_u else (1, size)

@@ -81,23 +81,9 @@ class Improver:
         keep = self.x.copy()
         fits = not f.events.size or int(self.usage(self.x).max()) <= f.limit
         known = self.value if fits else -np.inf
-        self.value, found, taken = tree_moves.moves(
-            count,
-            size,
-            s,
-            self.state,
-            self.pool,
-            f.graph,
-            self.cost,
-            self.price,
-            self.cells,
-            f.spans,
-            self.slack,
-            self.x,
-            self.value,
-            keep,
-            known,
-        )
+        priced = tree_moves.Priced(f.graph, f.spans, self.cost, self.price, self.cells)
+        at = tree_moves.Position(self.x, self.slack, keep, self.state)
+        self.value, found, taken = tree_moves.moves(count, size, s, self.pool, priced, at, self.value, known)
         if fits and found < self.best_value:
             self.offer(keep)
         return int(taken)
