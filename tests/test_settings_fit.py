@@ -225,6 +225,13 @@ READ = {
     "zero3.json": {"zero": 3, "micro_batch": 1, "global_batch": 16},
     "launch.sh": {"tp": 2, "sequence_parallel": True, "zero": 1, "micro_batch": 1, "global_batch": 8},
     "megatron_gpt3_175b.sh": {"tp": 8, "pp": 16, "micro_batch": 1, "global_batch": 1536},
+    "megatron_mixtral_8x7b.sh": {"tp": 1, "ep": 2, "zero": 1, "micro_batch": 1, "global_batch": 4, "devices": 2},
+    "megatron_mixtral_test.yaml": {"tp": 2, "pp": 4, "zero": 1, "sequence_parallel": True, "global_batch": 256},
+    "bigscience_tr11_176b.slurm": {"tp": 4, "pp": 12, "micro_batch": 2, "global_batch": 2048, "devices": 384},
+    "fastchat_vicuna_13b.sh": {"zero": 3, "micro_batch": 1, "steps": 4, "devices": 8},
+    "nanotron_qwen.yaml": {"tp": 2, "dp": 1, "micro_batch": 3, "sequence_parallel": True, "zero": 0},
+    "nemo_llama2_70b.yaml": {"tp": 4, "pp": 4, "zero": 1, "micro_batch": 1, "global_batch": 2048, "devices": 1024},
+    "torchtitan_qwen3_32b.toml": {"zero": 3, "micro_batch": 2, "passing": 2},
 }
 
 

@@ -122,8 +122,8 @@ def _launched(found: Launched) -> Settings:
     """Settings of the arguments that a script gives its program."""
     if not any(re.match(r"-|\+{0,2}[A-Za-z_][\w.]*=", word) for word in split_words("settings", found.arguments)):
         raise InputError(
-            f"starts {found.program[:60]} without a setting of a framework that is read; give the file or the arguments "
-            "that say how the step is spread"
+            f"starts {found.program[:60]} without a setting of a framework that is read; give the file or the "
+            "arguments that say how the step is spread"
         )
     server = next((name for name in ("vllm", "sglang") if found.program.partition(".")[0] == name), "")
     if server:

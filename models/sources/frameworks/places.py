@@ -108,7 +108,7 @@ def _too_deep(text: str) -> int | None:
 
 @dataclass
 class _Values:
-    """Values of nodes, with the lines of keys; `left`: nodes that may still be read, as anchors in anchors grow fast."""
+    """Values of nodes, with the lines of keys; `left`: nodes that may be read, as anchors in anchors grow fast."""
 
     loader: yaml.SafeLoader
     lines: dict[str, int]

@@ -329,7 +329,7 @@ class _Run:
             if word in ("-c", "-lc", "-xc", "-ic") and any(
                 w.rpartition("/")[2] in ("sh", "bash", "zsh") for w in words[:k]
             ):
-                return self.again(words[k + 1])
+                return self.inner(words[: k - 1], words[k + 1])
         if name in self.functions:
             return self.called(name)
         if name in (".", "source"):
@@ -351,6 +351,14 @@ class _Run:
         if name in TRAINERS:
             raise Unread(f"{self.place} takes a YAML; give that file as the strategy")
         raise Unread(f"{self.place} is neither an assignment nor the command of a .py file")
+
+    def inner(self, front: Value, text: str) -> bool | None:
+        """`srun .. bash -c TEXT`: what it starts is started by what stands before the shell."""
+        before = self.found
+        status = self.again(text)
+        if self.found is not None and self.found is not before:
+            self.found = [*front, *self.found]
+        return status
 
     def again(self, text: str) -> bool | None:
         """A command in a word; what is left open in it was open where the word was made."""
