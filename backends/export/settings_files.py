@@ -133,7 +133,7 @@ def trainer(found: Nearest, batch: int) -> Section:
     return {**said, "parallelism_config": mesh} if mesh else said
 
 
-def deepspeed(found: Nearest, batch: int) -> Section:
+def deepspeed_keys(found: Nearest, batch: int) -> Section:
     """Keys of DeepSpeed, which splits no contexts, and tensors beside its lower stages alone: not written here.
     Raises `InputError` for settings that split either.
     """
@@ -203,7 +203,7 @@ FILES: Final[Mapping[str, Callable[[Nearest, int], str]]] = {
     "axolotl": _yaml("axolotl", axolotl),
     "maxtext": _yaml("MaxText", maxtext),
     "hf": _json(trainer),
-    "deepspeed": _json(deepspeed),
+    "deepspeed": _json(deepspeed_keys),
     "vllm": _served("vLLM", "--max-num-seqs"),
     "sglang": _served("SGLang", "--max-running-requests"),
 }

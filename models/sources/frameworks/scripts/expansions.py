@@ -55,7 +55,7 @@ class Shell:
 
     def value(self, text: str) -> str:
         """The right side of an assignment, which no shell splits."""
-        return _Expansion(self, text, split=False).joined()
+        return _Expansion(self, text, split=False).as_text()
 
     def assign(self, name: str, values: Value, array: bool, added: bool) -> None:
         """`NAME=..` and `NAME+=..`."""
@@ -93,7 +93,7 @@ class _Expansion:
             raise Unread("grows too long")
         return self.out
 
-    def joined(self) -> str:
+    def as_text(self) -> str:
         return " ".join(self.all())
 
     def add(self, text: str) -> None:
@@ -133,7 +133,7 @@ class _Expansion:
                 self.add(plain[0])
                 end = plain.end()
             elif c == "\\":
-                self.escaped(text[at + 1 : end], quoted)
+                self.escape(text[at + 1 : end], quoted)
             elif c == "'" and not quoted:
                 self.add(text[at + 1 : end - 1])
             elif c == '"' and not quoted:
@@ -156,7 +156,7 @@ class _Expansion:
                 self.add(c)
             at = end
 
-    def escaped(self, letter: str, quoted: bool) -> None:
+    def escape(self, letter: str, quoted: bool) -> None:
         if letter != "\n":
             self.add(letter if not quoted or letter in '"\\`$' else f"\\{letter}")
 
@@ -167,7 +167,7 @@ class _Expansion:
         elif text.startswith("$(", at):
             self.put([_RUN], quoted=True, several=False)
         elif text.startswith("${", at):
-            values, several = self.braced(text[at + 2 : end - 1], quoted)
+            values, several = self.in_braces(text[at + 2 : end - 1], quoted)
             self.put(values, quoted, several)
         elif (found := _NAME.match(text, at)) is not None:
             values, several = self.plain(found[1], "")
@@ -199,7 +199,7 @@ class _Expansion:
             raise Unread(f"${name} is an array; write ${{{name}[@]}}")
         return values[:1] or [""], False
 
-    def braced(self, inner: str, quoted: bool) -> tuple[Value, bool]:
+    def in_braces(self, inner: str, quoted: bool) -> tuple[Value, bool]:
         found = _INSIDE.fullmatch(inner)
         if found is None:
             name = re.match(r"[!#]?([A-Za-z_]\w*|[0-9@*#?])", inner, re.ASCII)
@@ -249,7 +249,7 @@ class _Expansion:
 
     def sum(self, text: str) -> str:
         """`$((A * 8))` of variables that are known; unknown as a whole where one is not."""
-        filled = "".join(self.summed(text))
+        filled = "".join(self.sum_parts(text))
         if "$" in filled:
             return _RUN
         try:
@@ -258,7 +258,7 @@ class _Expansion:
         except (ValueError, SyntaxError, ZeroDivisionError, RecursionError):
             raise Unread(f"$(({text[:40]})) is no sum of whole numbers") from None
 
-    def summed(self, text: str) -> Value:
+    def sum_parts(self, text: str) -> Value:
         out, at = [], 0
         while at < len(text):
             end = end_of(text, at)

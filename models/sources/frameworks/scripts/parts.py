@@ -189,20 +189,20 @@ class _Reader:
             self.at += 1
             body = self.read_list(("}",))
             self.expect("}", begun)
-            return self.turned(Function("", body))
+            return self.behind_turns(Function("", body))
         if self.text.startswith("(", self.at) and not self.text.startswith("((", self.at):
             self.at += 1
             body = self.read_list(())
             self.expect(")", begun)
-            return self.turned(Function("", body))
+            return self.behind_turns(Function("", body))
         if word in readers:
             self.at += len(word)
-            return self.turned(readers[word](begun))
+            return self.behind_turns(readers[word](begun))
         if word:
             raise Unread(f"line {self.line(begun)}: {word!r} stands where a command does")
         return self.read_command()
 
-    def turned(self, node: Node) -> Node:
+    def behind_turns(self, node: Node) -> Node:
         """The same, behind where its output goes."""
         while True:
             self.skip(_BLANK)
@@ -323,7 +323,7 @@ class _Reader:
             if tested and tokens and tokens[-1] == "]]":
                 tested = False
             if tested:
-                tokens.append(self.tested())
+                tokens.append(self.test_word())
             elif c in "\n;)" or self.text.startswith(("&&", "||"), self.at):
                 break
             elif c == "#":
@@ -344,7 +344,7 @@ class _Reader:
             raise Unread(f"line {self.line(begun)}: {self._shown(begun)} is no command")
         return Command(self.line(begun), tuple(tokens), self.text[begun : self.at])
 
-    def tested(self) -> str:
+    def test_word(self) -> str:
         """A word between [[ and ]], where brackets and signs are those of a test."""
         if (sign := re.compile(r"\s*(&&|\|\||[()<>]|\n)").match(self.text, self.at)) is not None:
             self.at = sign.end()

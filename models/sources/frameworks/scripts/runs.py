@@ -55,7 +55,7 @@ Starts = Callable[[Value], bool]
 """Whether words start a program of a framework."""
 
 
-class _Ended(Exception):
+class _Exit(Exception):
     """The script has ended."""
 
 
@@ -81,7 +81,7 @@ def ways_of(text: str, starts: Starts) -> tuple[Way, ...]:
                 failed, way = failed or error, None
                 if not run.doubts:
                     raise
-            pending += [(*(d.holds for d in run.doubts[:k]), True) for k in range(run.given, len(run.doubts))]
+            pending += [(*(d.holds for d in run.doubts[:k]), True) for k in range(len(run.answers), len(run.doubts))]
             others += run.scripts
             ways += [] if way is None else [way]
     except RecursionError:
@@ -108,14 +108,10 @@ class _Run:
     place: str = ""
     inside: int = 0
 
-    @property
-    def given(self) -> int:
-        return len(self.answers)
-
     def follow(self, nodes: tuple[Node, ...]) -> Way | None:
         try:
             self.run(nodes)
-        except _Ended:
+        except _Exit:
             pass
         except Unread as error:
             raise Unread(
@@ -181,7 +177,7 @@ class _Run:
             rest = [b for _, b in branches[k + 1 :]] + ([node.other] if node.other else [])
             if found is None and rest and all(map(_ends, rest)) and not _ends(body):
                 found = True  # whatever else it says, nothing is started
-            if found and not node.word and _ends(body) and self.wanted(test):  # type: ignore[arg-type]
+            if found and not node.word and _ends(body) and self.is_wanted(test):  # type: ignore[arg-type]
                 continue
             if found is None:
                 found = self.doubt(node.line, node.text if k == 0 else f"{node.text}, branch {k + 1}", body)
@@ -189,7 +185,7 @@ class _Run:
                 return self.run(body)
         return self.run(node.other)
 
-    def wanted(self, test: tuple[Node, ...]) -> bool:
+    def is_wanted(self, test: tuple[Node, ...]) -> bool:
         """Whether a script ends for want of a variable that is empty by default: who starts it has to set it."""
         names = {n for text in _texts(test) for n in re.findall(r"[A-Za-z_]\w*", text, re.ASCII)} & self.shell.empty
         for name in names:
@@ -267,7 +263,7 @@ class _Run:
         rest = tokens[1:] if declares else tokens
         set_here = [isinstance(t, Array) or bool(_ASSIGNED.fullmatch(t) or _ELEMENT.fullmatch(t)) for t in rest]
         if all(set_here) or declares:
-            if not all(self.assigned(token, declares) for token in rest):
+            if not all(self.assign_word(token, declares) for token in rest):
                 raise Unread(f"{self.place} holds more of the shell than variables and arrays")
             ran = any(isinstance(t, str) and ("$(" in t.replace("$((", "") or "`" in t) for t in tokens)
             return None if ran else True
@@ -276,9 +272,9 @@ class _Run:
             if isinstance(token, Array):
                 raise Unread(f"{self.place} holds more of the shell than variables and arrays")
             words += ["|"] if token == "|" else self.shell.words(token)
-        return self.started(words, node)
+        return self.start(words, node)
 
-    def assigned(self, token: str | Array, declares: bool) -> bool:
+    def assign_word(self, token: str | Array, declares: bool) -> bool:
         """Whether a word is an assignment, which is made."""
         if isinstance(token, Array):
             values = [w for item in token.items for w in self.shell.words(item)]
@@ -294,7 +290,7 @@ class _Run:
             return True
         return declares and re.fullmatch(r"-\w+|[A-Za-z_]\w*", token, re.ASCII) is not None
 
-    def started(self, words: Value, node: Command) -> bool | None:
+    def start(self, words: Value, node: Command) -> bool | None:
         """A command: the program, one that is followed, or one that is passed over."""
         begun = next((k for k, word in enumerate(words) if not _ASSIGNED.fullmatch(word)), 0)
         front, words = words[:begun], words[begun:]  # A=1 command: A is the command's alone
@@ -331,7 +327,7 @@ class _Run:
             ):
                 return self.inner(words[: k - 1], words[k + 1])
         if name in self.functions:
-            return self.called(name)
+            return self.call(name)
         if name in (".", "source"):
             if not re.search(r"activate|bashrc|profile|setvars", words[1] if len(words) > 1 else ""):
                 self.shell.known = {name: v for name, v in self.shell.known.items() if name.startswith("SLURM_")}
@@ -342,7 +338,7 @@ class _Run:
                 self.shell.forget(word)
             return None if name == "getopts" else True
         if name in ENDS:
-            raise _Ended
+            raise _Exit
         if name.endswith(".sh") or (name in SHELLS and len(words) > 1 and not words[1].startswith("-")):
             self.scripts.append(f"{self.place} starts another script; give that one")
             return True  # which sets nothing here
@@ -372,13 +368,13 @@ class _Run:
         finally:
             self.shell, self.inside = shell, self.inside - 1
 
-    def called(self, name: str) -> bool | None:
+    def call(self, name: str) -> bool | None:
         self.turns += 1
         if self.turns > MOST_TURNS:
             raise Unread("functions in functions without end")
         try:
             return self.run(self.functions[name])
-        except _Ended:
+        except _Exit:
             if not _ends(self.functions[name]):
                 raise
             return True
