@@ -125,7 +125,8 @@ def _launched(found: Launched) -> Settings:
             f"starts {found.program[:60]} without a setting of a framework that is read; give the file or the "
             "arguments that say how the step is spread"
         )
-    server = next((name for name in ("vllm", "sglang") if found.program.partition(".")[0] == name), "")
+    begins = re.split(r"[./-]", found.program)[0]
+    server = "vllm" if "vllm-openai" in found.program else begins if begins in ("vllm", "sglang") else ""
     if server:
         settings = server_settings(server, split_words(server, found.arguments))
     elif _DOTTED.search(found.arguments):

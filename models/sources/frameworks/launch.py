@@ -29,6 +29,9 @@ from .words import WordError
 
 _PROGRAM: Final = re.compile(r"[\w./${}()~-]*\.py", re.ASCII)
 _PYTHON: Final = re.compile(r"([\w.$/{}-]*/)?(python[\d.]*|torchrun|launch)", re.ASCII)
+_IMAGE: Final = re.compile(r"([\w.-]+/)*vllm-openai(:[\w.-]+)?", re.ASCII)
+"""A container whose program is `vllm serve`."""
+
 _MODULES: Final = re.compile(
     r"torch\.distributed\.(run|launch)|accelerate\.commands\.launch|pip|venv|ensurepip", re.ASCII
 )
@@ -122,6 +125,8 @@ def _program(words: list[str]) -> tuple[int, int] | None:
         if word in ("vllm", "sglang") and words[k + 1 : k + 2] == ["serve"]:
             model = words[k + 2 : k + 3]
             return k, k + 3 if model and not model[0].startswith("-") else k + 2
+        if _IMAGE.fullmatch(word) is not None:
+            return k, k + 1
         module = words[k + 1] if word == "-m" and k + 1 < len(words) else ""
         if module and _MODULES.fullmatch(module) is None and any(_PYTHON.fullmatch(w) for w in words[:k]):
             return k + 1, k + 2
