@@ -35,10 +35,10 @@ def nemo(data: Mapping[str, object]) -> Settings:
     pairs = list(flatten(known, data))
     told = dict(pairs)
     filled = [(name, _filled(name, value, told)) for name, value in pairs]
-    for name, value in filled:
-        word = known.words.get(name)
-        if isinstance(value, str) and "${" in value and word is not None and word.group in ("read", "unsupported"):
-            raise WordError(known.framework, name, f"{name} {value[:60]} is no value yet; write the value itself")
+    for key, value in filled:
+        rule = known.words.get(key)
+        if isinstance(value, str) and "${" in value and rule is not None and rule.group in ("read", "unsupported"):
+            raise WordError(known.framework, key, f"{key} {value[:60]} is no value yet; write the value itself")
     said = sorted_words(known, filled, OTHERS)
     values = dict(said.values)
     if "optimizer_name" in values:

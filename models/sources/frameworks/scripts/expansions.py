@@ -202,10 +202,10 @@ class _Expansion:
     def in_braces(self, inner: str, quoted: bool) -> tuple[Value, bool]:
         found = _INSIDE.fullmatch(inner)
         if found is None:
-            name = re.match(r"[!#]?([A-Za-z_]\w*|[0-9@*#?])", inner, re.ASCII)
-            if name is None:
+            bare = re.match(r"[!#]?([A-Za-z_]\w*|[0-9@*#?])", inner, re.ASCII)
+            if bare is None:
                 raise Unread(_MORE)
-            return [f"${name[1]}"], False
+            return [f"${bare[1]}"], False
         count, name, index, sign, other = found.groups()
         if count:
             values = self.shell.known.get(name)
