@@ -112,7 +112,7 @@ READ_BACK = [
     for tp, cp in ((1, 1), (2, 1), (4, 1), (1, 2), (2, 2))
     for split in known.split
     for zero in known.stages
-    if (cp == 1 or known.context) and split == (split and tp > 1)
+    if (cp == 1 or known.context) and split == (split and tp > 1) and (tp == 1 or known.tensor)
 ]
 
 
@@ -129,10 +129,10 @@ def test_every_file_is_read_back_to_the_same_strategy(
     text = torchtitan_toml(made, batch) if target == "torchtitan" else SETTINGS[target](made, batch)
     read = degrees(text)
     assert read.source == flags.source and read.copies(4) == copies
-    assert read.micro_batch in ((0,) if target in ("accelerate", "vllm") else (batch // copies,))
+    assert read.micro_batch in ((0,) if target in ("accelerate", "vllm", "sglang") else (batch // copies,))
     if copies > 1 or (target == "torchtitan" and zero):
         assert read.zero == zero or copies * cp == 1 or (target == "torchtitan" and not zero)
-    graph = build_step(llama(8), "adam").graph if target != "vllm" else llama(8)
+    graph = build_step(llama(8), "adam").graph if not FRAMEWORKS[target].serves else llama(8)
     plain = replace(flags, zero=read.zero if copies == 1 or target == "torchtitan" else zero)
     machine = load_machine("localhost:4")
     assert strategy_of_flags(read, graph, machine).rules == strategy_of_flags(plain, graph, machine).rules
@@ -144,8 +144,11 @@ def test_names_and_words_of_a_plan_stay_in_the_comments_of_every_file(
     from shardproof.backends.export import flags as module
 
     found = replace(found, flags=Flags("x", tp=2))
-    plain = {target: degrees(SETTINGS[target](found, 8)) for target in FRAMEWORKS if target != "torchtitan"}
-    for target in ("nanotron", "axolotl", "vllm"):
+    told = [target for target in FRAMEWORKS if target not in ("torchtitan", "deepspeed")]
+    plain = {target: degrees(SETTINGS[target](found, 8)) for target in told}
+    with pytest.raises(InputError, match="copies alone, and the settings split tensors"):
+        SETTINGS["deepspeed"](found, 8)
+    for target in ("nanotron", "axolotl", "vllm", "sglang", "deepspeed"):
         with pytest.raises(InputError, match="no word for context parallelism"):
             SETTINGS[target](replace(found, framework=target, flags=Flags("x", cp=2)), 8)
     monkeypatch.setattr(module, "left_to_settings", lambda _: (("loss", "x\nmodel: {tensor_model_parallel_size: 64}"),))

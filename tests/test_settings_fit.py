@@ -211,7 +211,7 @@ PUBLIC = {
     "megatron_issue1031_70b.txt": "--recompute-num-layers 5",
     "megatron_llama3_8b_h100_fp8.args": "--fp8-format 'hybrid'",
     "offload.json": "offload_optimizer.device 'cpu': offload is no plan of ours",
-    "torchtitan_deepseek_v3_671b.toml": "model.name 'deepseek_v3'",
+    "torchtitan_deepseek_v3_671b.toml": "activation_checkpoint.mode 'selective'",
     "torchtitan_llama3_405b.toml": "model.converters 'float8'",
     "torchtitan_llama3_8b.toml": "activation_checkpoint.mode 'selective'",
     "vllm_serve_llama70b.args": "--pipeline-parallel-size 2",
@@ -225,6 +225,13 @@ READ = {
     "zero3.json": {"zero": 3, "micro_batch": 1, "global_batch": 16},
     "launch.sh": {"tp": 2, "sequence_parallel": True, "zero": 1, "micro_batch": 1, "global_batch": 8},
     "megatron_gpt3_175b.sh": {"tp": 8, "pp": 16, "micro_batch": 1, "global_batch": 1536},
+    "megatron_mixtral_8x7b.sh": {"tp": 1, "ep": 2, "zero": 1, "micro_batch": 1, "global_batch": 4, "devices": 2},
+    "megatron_mixtral_test.yaml": {"tp": 2, "pp": 4, "zero": 1, "sequence_parallel": True, "global_batch": 256},
+    "bigscience_tr11_176b.slurm": {"tp": 4, "pp": 12, "micro_batch": 2, "global_batch": 2048, "devices": 384},
+    "fastchat_vicuna_13b.sh": {"zero": 3, "micro_batch": 1, "steps": 4, "devices": 8},
+    "nanotron_qwen.yaml": {"tp": 2, "dp": 1, "micro_batch": 3, "sequence_parallel": True, "zero": 0},
+    "nemo_llama2_70b.yaml": {"tp": 4, "pp": 4, "zero": 1, "micro_batch": 1, "global_batch": 2048, "devices": 1024},
+    "torchtitan_qwen3_32b.toml": {"zero": 3, "micro_batch": 2, "passing": 2},
 }
 
 
@@ -267,7 +274,7 @@ def test_a_text_is_given_as_a_file_is(tmp_path: Path) -> None:
         ("--cp-comm-type a2a", "all_gather"),
         ("HYBRID_SHARD", "hybrid sharding"),
         ("FULL_SHRAD", "did you mean 'full_shard'"),
-        (str(FILES / "torchtitan_deepseek_v3_671b.toml"), "deepseek_v3"),
+        (str(FILES / "torchtitan_deepseek_v3_671b.toml"), "activation_checkpoint.mode"),
         (str(FILES / "offload.json"), "offload"),
         (str(FILES / "etp.txt"), "--expert-tensor-parallel-size"),
     ],
@@ -289,6 +296,7 @@ def test_the_answer_lists_all_groups(capsys: pytest.CaptureFixture[str]) -> None
     assert said == {
         "framework": "Megatron",
         "read": {"--tensor-model-parallel-size": 2, "--sequence-parallel": True, "--bf16": True},
+        "by_default": [],
         "no_effect": ["--lr"],
         "not_compared": ["--swiglu"],
         "unsupported": ["--cp-comm-type"],
@@ -326,13 +334,16 @@ def test_settings_decide_recomputation_of_the_step(capsys: pytest.CaptureFixture
     [
         ("--bf16", "bf16-master"),
         ("--bf16 --grad-reduce-in-bf16", "bf16-master:reduce=bfloat16"),
-        ("--fp16 --sequence-parallel", "fp16-master"),
+        ("--fp16 --sequence-parallel", "fp16-master:reduce=float16"),
+        ("--fp16 --accumulate-allreduce-grads-in-fp32", "fp16-master"),
         ("--sequence-parallel", None),
         ('{"bf16": {"enabled": true}}', "bf16-master:reduce=bfloat16"),
         ('{"bf16": {"enabled": true}, "communication_data_type": "fp32"}', "bf16-master"),
         ('{"bf16": {"enabled": false}}', None),
         ("[training]\nmixed_precision_param = 'bfloat16'\n[parallelism]", "bf16-master"),
         ("[training]\nmixed_precision_param = 'float32'\n[parallelism]", None),
+        ("[parallelism]\ntensor_parallel_degree = 2", "bf16-master"),
+        ("[parallelism]\ntensor_parallel_degree = 2\ndata_parallel_shard_degree = 1", None),
     ],
 )
 def test_settings_say_the_precision_of_the_step(text: str, precision: str | None) -> None:

@@ -7,7 +7,9 @@ values of the wrong kind, contradictions.  None passes silently: an audit that g
 from __future__ import annotations
 
 import json
+import os
 import random
+import re
 import shlex
 import shutil
 import string
@@ -21,7 +23,7 @@ import pytest
 
 from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.sources.frameworks.flags import read_settings
-from shardproof.models.sources.frameworks.launch import read_launch
+from shardproof.models.sources.frameworks.launch import read_launches
 from shardproof.models.sources.frameworks.settings import Settings
 from shardproof.models.sources.frameworks.words import Vocabulary, Word, vocabulary
 from shardproof.models.text import InputError
@@ -324,8 +326,9 @@ def settings_of(text: str) -> Settings:
 
 
 def named(settings: Settings) -> set[str]:
-    """Words that the answer lists."""
-    return {str(w) for group in settings.to_json().values() if isinstance(group, (list, dict)) for w in group}
+    """Words that the answer lists of those that a file has."""
+    said = {name: group for name, group in settings.to_json().items() if name != "by_default"}
+    return {str(w) for group in said.values() if isinstance(group, (list, dict)) for w in group}
 
 
 @pytest.mark.parametrize("way", [w for w in WAYS.values() if w.table != "fsdp"], ids=lambda w: w.name)
@@ -378,7 +381,7 @@ CONTRADICTIONS: Final = (
     ("[parallelism]\ntensor_parallel_degree = 2\ntensor_parallel_degree = 4", "no TOML"),
     ("[training]\nlocal_batch_size = 3\nglobal_batch_size = 8\n[parallelism]", "is no multiple of"),
     ("[training]\nbatch_size = 3\nlocal_batch_size = 8\n[parallelism]", "contradicts"),
-    ("[model]\nname = 'deepseek_v3'\n[parallelism]", "'deepseek_v3'"),
+    ("[model]\nname = 'llama3.2'\n[parallelism]", "'llama3.2'"),
     ("[model]\nname = 'llama3'\nflavor = '7B'\n[parallelism]", "8B, 70B, 405B"),
     ("[model]\nconverters = ['float8']\n[parallelism]", "8 and 4 bits"),
     ("[activation_checkpoint]\nmode = 'selective'\n[parallelism]", "operators of a layer"),
@@ -417,15 +420,32 @@ OTHERS: Final = (
         "#!/bin/bash\nTP=$1\ntorchrun x.py --tensor-model-parallel-size $TP",
         "--tensor-model-parallel-size $1 is a variable",
     ),
-    ("#!/bin/bash\nTP=${1:+8}\ntorchrun x.py --tensor-model-parallel-size $TP", "line 2: 'TP=${1:+8}' holds more"),
-    ("#!/bin/bash\nif [ $X = 1 ]; then\nTP=2\nfi\npython x.py --bf16", "line 2: 'if [ $X = 1 ]; then' holds more"),
+    ("#!/bin/bash\nTP=${1:+8}\ntorchrun x.py --tensor-model-parallel-size $TP", "size $1 is a variable"),
+    (
+        "#!/bin/bash\nA=--bf16\nif [ $X = 1 ]; then\nA=--fp16\nfi\npython x.py $A",
+        "line 3: 'if [ $X = 1 ]; then' is for who starts the script to know, and it changes what is judged",
+    ),
+    (
+        "#!/bin/bash\nif [ $X = 1 ]; then\nA=--tensor-model-paralel-size=2\nelse\nA=--bf16\nfi\npython x.py $A",
+        "line 2: 'if [ $X = 1 ]; then' is for who starts the script to know",
+    ),
+    ("#!/bin/bash\nfor f in $FILES; do\nA+=--x\ndone\npython x.py --bf16", "line 2: 'for f in $FILES; do' runs over"),
+    ("#!/bin/bash\nwhile true; do\nA=1\ndone\npython x.py --bf16", "line 2: 'while true; do' runs as often"),
+    ("#!/bin/bash\nbash train.sh 8\n", "line 2: 'bash train.sh 8' starts another script"),
+    ("#!/bin/bash\naxolotl train a.yml\n", "takes a YAML"),
+    ("#!/bin/bash\npython train.py\n", "starts train.py without a setting"),
+    ("#!/bin/bash\nif [ a ]; then\npython x.py --bf16\n", "line 2: 'if [ a ]; then' has no fi"),
+    ("#!/bin/bash\ncat <<EOF > ds.json\n{}\npython x.py --bf16\n", "a text that EOF does not end"),
     ("TP=$(nproc)\ntorchrun x.py --tensor-model-parallel-size $TP", "line 2: --tensor-model-parallel-size $(..) is a"),
     ("torchrun x.py --bf16\ntorchrun y.py --fp16", "a second command"),
     ("#!/bin/bash\necho hello\n", "no command of a .py file"),
-    ("#!/bin/bash\npython x.py --tensor-model-parallel-size 2 | sort", "more of the shell"),
-    ("#!/bin/bash\npython x.py '$TP' --bf16", "more of the shell"),
+    ("#!/bin/bash\npython x.py '$TP' --bf16", "'$TP' is a variable of the shell"),
     ("#!/bin/bash\nA=(1 2)\npython x.py --micro-batch-size $A", "is an array"),
-    ("#!/bin/bash\nsource env.sh\npython x.py --bf16", "neither an assignment nor the command"),
+    (
+        "#!/bin/bash\nTP=2\nsource env.sh\npython x.py --tensor-model-parallel-size $TP",
+        "--tensor-model-parallel-size $TP is a variable",
+    ),
+    ("#!/bin/bash\nmake all\npython x.py --bf16", "line 2: 'make all' is neither an assignment nor the command"),
     ("torchrun x.py --tensor-model-paralel-size 2", "did you mean '--tensor-model-parallel-size'"),
     ("deepspeed x.py --deepspeed_config ds.json", "that JSON as the strategy"),
     (
@@ -519,41 +539,95 @@ def test_a_file_of_many_words_is_bounded() -> None:
 
 PIECES: Final = (
     "8", "--lr 1", "'a b'", '"c d"', "$A", "${B}", "x=y", "$A$B", '"$A"', "a#b", "# c", "-1", '"${C[@]}"', "${C[@]}",
-    "$C", "${C}", '""', "${C[*]}", 'x"$A"y', "%", "a.py", "--x=$A", "", "a b", "*", "~", "{1,2}", "a\\ b", "\\$A", "$Z",
-    "!", "a;b", "[a]", "'$A'", '$"a"', "`a`", "$(a)", "${A:-b}", '"a ${C[@]} b"', "\"'a'\"", "|", ">f", "$1", "\t",
+    "$C", "${C}", '""', "${C[*]}", 'x"$A"y', "%", "a.py", "--x=$A", "", "${A:-b}", '${D:-"x y"}', "${A:+c}", "${#A}",
+    '"${D:-$A}"', "$((A * 2))", "${C[1]}", "a b", "*", "~", "{1,2}", "a\\ b", "\\$A", "$Z",
+    "!", "a;b", "[a]", "'$A'", '$"a"', "`a`", "$(a)", '"a ${C[@]} b"', "\"'a'\"", "|", ">f", "$1", "\t", "a||b", "~/x",
 )  # fmt: skip
 """What scripts are made of: plain pieces first, then what only a shell can say."""
+
+TESTS: Final = (
+    '[ "$A" = 7 ]', "[ $A -gt 3 ]", '[[ -n "$B" && $B != b ]]', '[ -z "$A" ]', "[[ $B == b* ]]", "(( A > 8 ))", "true",
+    '! [ "$B" = b ]', "[ 1 -eq 2 ] || [ $A = 7 ]", "false",
+)  # fmt: skip
+
+
+TESTED: Final = re.compile(
+    r"\(\(: |\[\[?: |expression expected|operator expected|too many arguments|ambiguous redirect"
+)
+"""What bash says of a condition that is none, which does not hold."""
+
+
+def lines_of(rng: random.Random, some: Callable[[], str]) -> Iterator[str]:
+    """Assignments, plain and under conditions, in loops, functions and commands in words."""
+    several = " ".join(some() for _ in range(rng.randint(0, 3)))
+    kind = rng.randrange(12)
+    if kind < 6:
+        array = f"C=({several})" if rng.random() < 0.5 else "C=(\n" + several.replace(" ", "\n") + "\n)"
+        yield rng.choice([f"A={some()}", f"export B={some()}", array, "# words", "", f"C+=({several})", f"B+={some()}"])
+    elif kind < 8:
+        test, other = rng.choice(TESTS), rng.choice(TESTS)
+        yield from (
+            f"if {test}; then",
+            f"  A={some()}",
+            f"elif {other}",
+            "then B=q; else",
+            f"C=({several})",
+            "fi # end",
+        )
+    elif kind == 8:
+        yield from ("for X in a 2 c; do", '  C+=("$X")', f"  B=$B{some()}; done")
+    elif kind == 9:
+        yield f"{rng.choice(TESTS)} {rng.choice(['&&', '||'])} A={some()}"
+    elif kind == 10:
+        yield from (f'case "$A" in 7|8) B={some()} ;;', "  b*) A=1;;", "*)", "A=2 ;; esac")
+    else:
+        yield from ("f() {", f"  A={some()}", "}", rng.choice(["f", "f 1", "cat <<E >/dev/null\nA=9\nE", ": ${D:=4}"]))
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_a_script_that_is_read_means_what_bash_makes_of_it(tmp_path: Path) -> None:
     """Random scripts against bash itself: refused, or the arguments are the same, one by one."""
     rng, agreed = random.Random(3), 0
-    shown = 'torchrun() { shift; [ $# -gt 0 ] && printf "%s\\0" "$@"; return 0; }\n'
-    for n in range(400):
-        pieces = PIECES if n % 4 == 0 else PIECES[:24]
+    shown = 'torchrun() { shift; [ $# -gt 0 ] && printf "%s\\0" "$@" > "$OUT"; return 0; }\n'
+    for n in range(600):
+        pieces = PIECES if n % 4 == 0 else PIECES[:30]
 
         def some(pieces: tuple[str, ...] = pieces) -> str:
             return "".join(rng.choice(pieces) for _ in range(rng.randint(1, 2)))
 
         lines = ["A=7", "B=b", "C=(1 2)"]
         for _ in range(rng.randint(1, 3)):
-            several = [some() for _ in range(rng.randint(0, 3))]
-            array = f"C=({' '.join(several)})" if rng.random() < 0.5 else "C=(\n" + "\n".join(several) + "\n)"
-            lines.append(rng.choice([f"A={some()}", f"export B={some()}", array, "# words", ""]))
-        lines.append("torchrun x.py " + rng.choice([" ", "\\\n "]).join(some() for _ in range(rng.randint(1, 4))))
+            lines += lines_of(rng, some)
+        words = rng.choice([" ", "\\\n "]).join(some() for _ in range(rng.randint(1, 4)))
+        lines.append(f"torchrun x.py {words}")
+        if rng.random() < 0.2:
+            lines[-1:] = [f'CMD="torchrun x.py {words.replace(chr(34), "")}"', rng.choice(["eval $CMD", "$CMD"])]
         try:
-            ours = shlex.split(read_launch("#!/bin/bash\n" + "\n".join(lines)).arguments)
+            ways = read_launches("#!/bin/bash\n" + "\n".join(lines))
         except InputError:
             continue
-        if any("$" in word for word in ours):  # left open: no value of a setting that is read
+        ours = [shlex.split(way.arguments) for way in ways]
+        if any("$" in word for words in ours for word in words):  # left open: no value of a setting that is read
             continue
-        run = ["bash", "-c", shown + "\n".join(lines)]
-        done = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, timeout=20, check=False)
-        complaint = "" if any("`" in line or "$(" in line for line in lines) else done.stderr  # bash ran a command
-        assert (ours, "") == (done.stdout.split("\0")[:-1], complaint), lines
-        agreed += 1
-    assert agreed > 60, agreed
+        folder, out = tmp_path / f"empty{n}", tmp_path / f"out{n}"
+        folder.mkdir()
+        out.touch()
+        run = ["bash", "-f", "-c", shown + "\n".join(lines)]
+        done = subprocess.run(
+            run,
+            capture_output=True,
+            text=True,
+            cwd=folder,
+            timeout=20,
+            check=False,
+            env={**os.environ, "OUT": str(out)},
+        )
+        ran = any("`" in line or "$(" in line for line in lines)  # bash ran a command
+        complaint = "" if ran else "".join(line for line in done.stderr.splitlines() if not TESTED.search(line))
+        given = out.read_text(encoding="utf-8").split("\0")[:-1]
+        assert given in ours and complaint == "", ("\n".join(lines), ours, given, complaint)
+        agreed += len(ours) == 1
+    assert agreed > 120, agreed
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,12 @@ def batch_of(graph: Graph) -> int:
     return 1 if first is None else first.shape[0] * (first.shape[1] if first.name in cut else 1)
 
 
+def product_type(graph: Graph) -> str:
+    """The type of products: frameworks whose own is bfloat16 are told another one."""
+    types = {t.dtype for t in graph.tensors}
+    return next((half for half in ("bfloat16", "float16") if half in types), "float32")
+
+
 def left_to_settings(graph: Graph) -> Parts:
     """What a training step of the plan says beside degrees: settings of a framework that are not written."""
     return recipe(graph).words() if graph.state else ()
@@ -57,14 +63,16 @@ def torchtitan_toml(found: Nearest, batch: int) -> str:
     return (
         "[training]\n"
         f"local_batch_size = {max(1, batch // copies)}\n"
-        f"global_batch_size = {batch}\n\n"
+        f"global_batch_size = {batch}\n"
+        f'mixed_precision_param = "{product_type(found.plan.graph)}"\n\n'
         "[parallelism]\n"
         f"data_parallel_replicate_degree = {replicas}\n"
         f"data_parallel_shard_degree = {shards}\n"
         f'fsdp_reshard_after_forward = "{"always" if f.zero == 3 else "never"}"\n'
         f"tensor_parallel_degree = {f.tp}\n"
         f"context_parallel_degree = {f.cp}\n"
-        f"pipeline_parallel_degree = {f.pp}\n" + comment_lines(left_out_words(found))
+        f"pipeline_parallel_degree = {f.pp}\n\n"
+        '[activation_checkpoint]\nmode = "none"\n' + comment_lines(left_out_words(found))
     )
 
 

@@ -1,11 +1,11 @@
-"""Writes settings of NeMo, nanotron, accelerate, axolotl, MaxText, Hugging Face's Trainer and vLLM, nearest to a plan.
+"""Writes settings of NeMo, nanotron, accelerate, axolotl, MaxText, the Trainer, DeepSpeed, servers: nearest to a plan.
 
 `models.sources.frameworks.flags.read_settings` reads each of them back.  What a framework has no word for is not in its
 file: `formal.explain.nearest` considers only settings that it can say.
 
     nemo, nanotron, accelerate, axolotl, maxtext    YAML, with comments of what the file leaves to its owner
-    hf                                              JSON of TrainingArguments, which has no comments
-    vllm                                            flags of `vllm serve`
+    hf, deepspeed                                   JSON of TrainingArguments, and DeepSpeed's, which have no comments
+    vllm, sglang                                    flags of `vllm serve` and of `sglang.launch_server`
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 from ...models.layout.targets.degrees import Flags
 from ...models.text import InputError
 from ...proofs.publishing.publisher import Nearest
-from .flags import comment_lines, left_out_words
+from .flags import comment_lines, left_out_words, product_type
 
 Section = Mapping[str, object]
 _SHARDED: Final = {2: "optim_grads", 3: "optim_grads_params"}
@@ -115,6 +115,7 @@ def maxtext(found: Nearest, batch: int) -> Section:
         "ici_context_parallelism": f.cp,
         "per_device_batch_size": max(1, batch // copies) / (f.tp * f.cp),
         "remat_policy": "none",
+        "dtype": product_type(found.plan.graph),
     }
 
 
@@ -132,16 +133,36 @@ def trainer(found: Nearest, batch: int) -> Section:
     return {**said, "parallelism_config": mesh} if mesh else said
 
 
-def vllm_text(found: Nearest, batch: int) -> str:
-    """Flags of `vllm serve`; `batch`: requests that one copy takes at once."""
+def deepspeed_keys(found: Nearest, batch: int) -> Section:
+    """Keys of DeepSpeed, which splits no contexts, and tensors beside its lower stages alone: not written here.
+    Raises `InputError` for settings that split either.
+    """
     f = _without_contexts(found)
+    if f.tp > 1:
+        raise InputError("DeepSpeed's file says copies alone, and the settings split tensors")
     copies = f.copies(found.plan.machine.devices)
-    lines = (
-        f"--tensor-parallel-size {f.tp}",
-        f"--data-parallel-size {copies}",
-        f"--max-num-seqs {max(1, batch // copies)}",
-    )
-    return "\n".join(lines) + "\n" + comment_lines(_about(found, "vLLM"))
+    return {
+        "train_batch_size": max(1, batch // copies) * copies,
+        "train_micro_batch_size_per_gpu": max(1, batch // copies),
+        "gradient_accumulation_steps": 1,
+        "zero_optimization": {"stage": f.zero},
+    }
+
+
+def _served(name: str, requests: str) -> Callable[[Nearest, int], str]:
+    """Flags of a server; `requests`: its word for the requests that one copy takes at once."""
+
+    def text(found: Nearest, batch: int) -> str:
+        f = _without_contexts(found)
+        copies = f.copies(found.plan.machine.devices)
+        lines = (
+            f"--tensor-parallel-size {f.tp}",
+            f"--data-parallel-size {copies}",
+            f"{requests} {max(1, batch // copies)}",
+        )
+        return "\n".join(lines) + "\n" + comment_lines(_about(found, name))
+
+    return text
 
 
 def _yaml(name: str, sections: Callable[[Nearest, int], Section]) -> Callable[[Nearest, int], str]:
@@ -151,8 +172,8 @@ def _yaml(name: str, sections: Callable[[Nearest, int], Section]) -> Callable[[N
     return text
 
 
-def _json(found: Nearest, batch: int) -> str:
-    return json.dumps(trainer(found, batch), indent=1) + "\n"
+def _json(sections: Callable[[Nearest, int], Section]) -> Callable[[Nearest, int], str]:
+    return lambda found, batch: json.dumps(sections(found, batch), indent=1) + "\n"
 
 
 def _lines(section: Section, indent: str = "") -> list[str]:
@@ -181,7 +202,9 @@ FILES: Final[Mapping[str, Callable[[Nearest, int], str]]] = {
     "accelerate": _yaml("accelerate", accelerate),
     "axolotl": _yaml("axolotl", axolotl),
     "maxtext": _yaml("MaxText", maxtext),
-    "hf": _json,
-    "vllm": vllm_text,
+    "hf": _json(trainer),
+    "deepspeed": _json(deepspeed_keys),
+    "vllm": _served("vLLM", "--max-num-seqs"),
+    "sglang": _served("SGLang", "--max-running-requests"),
 }
 """Target -> its file, of the nearest settings and the examples of a step."""

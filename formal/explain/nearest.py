@@ -57,7 +57,8 @@ class Setting:
 class Sayable:
     """What a framework is told: its `source` in messages, whether contexts are split (`context`), whether sequences are
     split where tensors are (`split`), and which stages of ZeRO it has; `whole`: the stages are of copies alone, where
-    nothing else is split, so that 0 is said only then; `serves`: it has no training steps.
+    nothing else is split, so that 0 is said only then; `serves`: it has no training steps; `tensor`: whether it is told
+    to split tensors.
     """
 
     source: str
@@ -66,6 +67,7 @@ class Sayable:
     stages: tuple[int, ...]
     whole: bool = False
     serves: bool = False
+    tensor: bool = True
 
 
 FRAMEWORKS: Final[Mapping[str, Sayable]] = {
@@ -76,8 +78,10 @@ FRAMEWORKS: Final[Mapping[str, Sayable]] = {
     "accelerate": Sayable("accelerate", True, (False,), (0, 2, 3), whole=True),
     "axolotl": Sayable("axolotl", False, (False,), (0, 2, 3), whole=True),
     "hf": Sayable("Hugging Face's Trainer", True, (False,), (0, 2, 3), whole=True),
+    "deepspeed": Sayable("DeepSpeed", False, (False,), (0, 1, 2, 3), tensor=False),
     "maxtext": Sayable("MaxText", True, (True,), (0, 3)),
     "vllm": Sayable("vLLM", False, (False,), (0,), serves=True),
+    "sglang": Sayable("SGLang", False, (False,), (0,), serves=True),
 }
 """Target of `export` -> what it can be told; sequences are split by MaxText's `tensor_sequence` axis, and by
 torchtitan's Llama wherever tensors are."""
@@ -94,7 +98,7 @@ def settings(framework: str, devices: int, trained: bool) -> Iterator[Flags]:
     """
     ways = [d for d in range(1, devices + 1) if devices % d == 0]
     known = FRAMEWORKS[framework]
-    for tp in ways:
+    for tp in ways if known.tensor else ways[:1]:
         for cp in (d for d in ways if devices % (tp * d) == 0):
             if cp > 1 and not known.context:
                 continue

@@ -4,7 +4,8 @@ What the settings hide behind work is what these frameworks do with the words th
 
     Megatron      --overlap-grad-reduce, --overlap-param-gather, --tp-comm-overlap; kernels of maps are fused
     DeepSpeed     overlap_comm
-    FSDP          gathers and reductions always; torchtitan too, and with `compile` it fuses maps
+    FSDP          gathers and reductions always; torchtitan too, and with `compile` it fuses maps; accelerate, axolotl
+                  and the Trainer run FSDP, copies whose gradients are summed beside the backward pass, or DeepSpeed
 
 What they run beside the operators (`models.cost.beside`) follows the same words: Megatron its softmax and its loss in
 kernels of their own unless `--no-masked-softmax-fusion` and `--cross-entropy-loss-fusion` say otherwise, and sums of
@@ -38,6 +39,15 @@ _WORDS: Final = (
 _ALWAYS: Final = ("FSDP", "torchtitan")
 """Frameworks that gather and reduce beside their work without being told."""
 
+_WRAPPERS: Final = ("accelerate", "axolotl", "Hugging Face's Trainer")
+"""Those that do so where they do not drive DeepSpeed."""
+
+_COMPILED: Final = frozenset(
+    {"compile.enable", "training.compile", "compile.deepcompile", "dynamo_backend", "dynamo_config.dynamo_backend"}
+    | {"torch_compile", "torch_compile_backend", "torch_compile_mode"}
+)
+"""Words under which PyTorch's compiler fuses maps, where they are not switched off."""
+
 
 def configuration(step: TrainingStep, machine: Machine, settings: Settings, micro_batches: int) -> Composed | str:
     """The step as its settings run it, in so many micro-batches; the reason, where it cannot be priced.
@@ -62,9 +72,11 @@ def configuration(step: TrainingStep, machine: Machine, settings: Settings, micr
 
 
 def words_of(settings: Settings) -> tuple[str, ...]:
-    """All words that a framework's settings say, of which some change no placement."""
+    """All words that a framework's settings say and do not switch off, of which some change no placement."""
     words = settings.words
-    return () if words is None else (*(name for name, _ in words.read), *words.no_effect)
+    if words is None:
+        return ()
+    return (*(name for name, _ in words.read), *(name for name in words.no_effect if name not in words.off))
 
 
 def kernels_of(settings: Settings) -> Kernels:
@@ -92,7 +104,7 @@ def kernels_of(settings: Settings) -> Kernels:
         case "nanotron":
             return Kernels(chains=False, attention="flash", loss="vocabulary", sums=True, flash=True, joined=True)
         case _:
-            compiled = "compile" in " ".join(said)
+            compiled = bool(said & _COMPILED)
             return Kernels(chains=compiled, loss="one" if compiled else "float32", sums=True)
 
 
@@ -102,7 +114,13 @@ def hidden_by(settings: Settings) -> frozenset[str]:
     >>> from ....models.sources.frameworks.flags import read_settings
     >>> sorted(hidden_by(read_settings("--tensor-model-parallel-size 2 --overlap-grad-reduce")))
     ['gradients']
+    >>> sorted(hidden_by(read_settings("base_model: x\\nmicro_batch_size: 1\\nfsdp: [full_shard]\\n")))
+    ['gradients', 'weights']
+    >>> hidden_by(read_settings('{"zero_optimization": {"stage": 2, "overlap_comm": false}}'))
+    frozenset()
     """
-    said = {word.partition("=")[0].split(".")[-1] for word in words_of(settings)}
+    words = words_of(settings)
+    said = {word.partition("=")[0].split(".")[-1] for word in words}
     found = {what for word, what in _WORDS if word in said}
-    return frozenset(found | ({"gradients", "weights"} if settings.flags.source in _ALWAYS else set()))
+    wrapped = settings.flags.source in _WRAPPERS and not any(word.startswith("deepspeed") for word in words)
+    return frozenset(found | ({"gradients", "weights"} if settings.flags.source in _ALWAYS or wrapped else set()))

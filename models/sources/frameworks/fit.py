@@ -121,7 +121,8 @@ def fit_settings(settings: Settings, graph: Graph) -> Settings:
                 f"{source}: {settings.attention.word}: attention of {graph.name} is {has}; give --attention {give}, or "
                 "leave it out"
             )
-    return replace(settings, uncompared=tuple(s.word for s in settings.sizes if s.name not in found))
+    without = tuple(s.word for s in settings.sizes if s.name not in found)
+    return replace(settings, uncompared=(*settings.uncompared, *without))
 
 
 def _differs(settings: Settings, size: Size, found: dict[str, frozenset[int]]) -> bool:
@@ -145,9 +146,10 @@ def of_a_pass(settings: Settings, graph: Graph, devices: int) -> Settings:
     Raises `InputError` for micro-batches and recomputation, which such an audit does not say.
     """
     flags, trained = settings.flags, bool(graph.state)
-    if settings.recompute is not None and settings.recompute.value == "all":
+    again = settings.recompute
+    if again is not None and again.value == "all" and not again.usual:
         raise InputError(
-            f"{flags.source}: {settings.recompute.word}: a pass computes nothing again; audit the training step, "
+            f"{flags.source}: {again.word}: a pass computes nothing again; audit the training step, "
             "--train adam --recompute all, or leave it out"
         )
     if not trained:
@@ -200,7 +202,7 @@ def of_a_step(settings: Settings, graph: Graph, train: str, recompute: str, prec
     if said is not None and said.value != ("adam" if name == "adamw" else name):
         raise InputError(f"{source}: {said.word}, and --train {name}; give one optimizer in both")
     again = settings.recompute
-    if again is not None and again.value != recompute:
+    if again is not None and again.value != recompute and not again.usual:
         raise InputError(
             f"{source}: {again.word}, and --recompute {recompute}; give --recompute {again.value}, or leave it out of "
             "the settings"
@@ -219,7 +221,7 @@ def _weights(graph: Graph) -> str:
 def _agree_on_half(settings: Settings, graph: Graph, precision: str | None) -> None:
     said, own = settings.half, _weights(graph)
     has = own if precision is None else parsed_precision(precision).half
-    if said is None or not has or said.value == has:
+    if said is None or said.usual or not has or said.value == has:
         return
     options = " or ".join(_ways(said.value, own))
     raise InputError(

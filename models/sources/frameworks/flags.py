@@ -17,6 +17,7 @@ with both names.  The answer says whose settings were read.
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -25,7 +26,7 @@ from typing import Final
 from ...files.json_text import JsonError, parse_json
 from ...text import InputError, did_you_mean
 from .deepspeed import fsdp, read_deepspeed
-from .launch import Launched, read_launch
+from .launch import Launched, read_launches
 from .megatron import megatron, split_words
 from .neighbours import is_script, json_of_others
 from .places import Places, of_yaml
@@ -77,7 +78,7 @@ def _settings(text: str, places: dict[str, int]) -> Settings | None:
             return torchtitan_toml(text) if _TABLE.search(text) and not first.startswith("{") else None
         return _object(data) if isinstance(data, dict) else None
     if text.lstrip().startswith("#!") or (lines and not first.startswith("-") and is_script(text)):
-        return _launched(read_launch(text))
+        return _of_script(read_launches(text))
     if first.startswith("-") and not first.startswith("- ") and first != "---":
         return torchtitan_flags(text) if _DOTTED.search(text) else _flags(text)
     if (found := _overrides(text)) is not None:
@@ -89,9 +90,43 @@ def _settings(text: str, places: dict[str, int]) -> Settings | None:
     return _words(" ".join(lines)) if lines and text.isprintable() or len(lines) == 1 else None
 
 
+def _of_script(ways: tuple[Launched, ...]) -> Settings:
+    """Settings of a script: the same on every way through it, or an error that names the line where they part."""
+    found = _launched(ways[0])
+    for way in ways[1:]:
+        last = next(d for d in reversed(way.doubts) if d.holds)
+        try:
+            other = _launched(way)
+            why = "" if _judged(other) == _judged(found) else "its two ways are other settings"
+        except InputError as error:
+            why = str(error)
+        if why:
+            raise InputError(
+                f"line {last.line}: {last.text} is for who starts the script to know, and it changes what is judged "
+                f"({why}); write the way that is run"
+            )
+    taken = tuple(
+        f"line {d.line}: {d.text} either way" for d in dict.fromkeys(d for w in ways for d in w.doubts if d.holds)
+    )
+    return replace(found, idle=(*found.idle, *taken))
+
+
+def _judged(settings: Settings) -> tuple[object, ...]:
+    """What an audit compares of settings."""
+    s = settings
+    kept = s.family, s.half, s.gradients, s.attention, s.recompute, s.optimizer, s.half_sums, s.serves, s.limits
+    return s.flags, frozenset(s.sizes), *kept
+
+
 def _launched(found: Launched) -> Settings:
     """Settings of the arguments that a script gives its program."""
-    server = next((name for name in ("vllm", "sglang") if found.program.partition(".")[0] == name), "")
+    if not any(re.match(r"-|\+{0,2}[A-Za-z_][\w.]*=", word) for word in split_words("settings", found.arguments)):
+        raise InputError(
+            f"starts {found.program[:60]} without a setting of a framework that is read; give the file or the "
+            "arguments that say how the step is spread"
+        )
+    begins = re.split(r"[./-]", found.program)[0]
+    server = "vllm" if "vllm-openai" in found.program else begins if begins in ("vllm", "sglang") else ""
     if server:
         settings = server_settings(server, split_words(server, found.arguments))
     elif _DOTTED.search(found.arguments):
@@ -178,9 +213,13 @@ def _overrides(text: str) -> Settings | None:
 
 
 def _yaml(text: str, places: dict[str, int]) -> Settings | None:
-    """Settings of a YAML, with the lines of its keys."""
+    """Settings of a YAML, with the lines of its keys; of Megatron's own tests their arguments (`MODEL_ARGS`)."""
     data, lines = of_yaml(text)
     places |= lines
+    if isinstance(listed := data.get("MODEL_ARGS"), dict) and all(str(key).startswith("-") for key in listed):
+        places |= {key.rpartition(".")[2]: line for key, line in lines.items() if key.startswith("MODEL_ARGS.")}
+        given = {key: value for key, value in listed.items() if value is not False}
+        return megatron(shlex.join([w for k, v in given.items() for w in ([k] if v is True else [f"{k}={v}"])]))
     readers: dict[str, Callable[[], Settings]] = {
         name: lambda reader=reader: reader(data)  # type: ignore[misc]
         for name, reader in {**TRAINERS, **RECIPES}.items()

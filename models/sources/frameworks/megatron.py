@@ -54,11 +54,14 @@ def settings_of_words(said: Sorted) -> Settings:
     half = next((OtherChoice(said.word(n), t) for n, t in _HALF if said.flag(n)), None)
     gradients = next((OtherChoice(said.word(n), t) for n, t in _GRADIENTS if said.flag(n)), None)
     idle = tuple(said.word(n) for n in ("sequence_parallel",) if tp == 1 and said.flag(n))
+    if recompute is None:  # NeMo's files give them beside no granularity, where they count for nothing
+        idle += tuple(said.word(n) for n in ("recompute_method", "recompute_layers") if n in said.values)
     return Settings(
         flags,
         said,
         _sizes(said, tp),
         half=half,
+        half_sums=half is not None and half.value == "float16",  # --bf16 alone turns sums in float32 on
         gradients=gradients,
         attention=_attention(said),
         recompute=recompute,
@@ -109,8 +112,15 @@ def _recompute(said: Sorted) -> OtherChoice | None:
     """Whole layers computed again, each from its own input, or an error."""
     how = said.text("recompute_granularity")
     others = [name for name in ("recompute_method", "recompute_layers") if name in said.values]
+    older = [name for name in ("recompute_whole", "recompute_method_old") if name in said.values]
+    if older and not how:  # Megatron-LM up to 2.6 and 3.0, Megatron-DeepSpeed: whole layers, each from its own input
+        if said.text("recompute_method_old") not in ("", "uniform"):
+            raise said.wrong(older[-1], "audits take recomputation of every layer from its own input; write uniform")
+        if said.count("recompute_layers", 1) != 1:
+            raise said.wrong("recompute_layers", "audits take recomputation of every layer from its own input; write 1")
+        return OtherChoice(said.word(older[0]), "all")
     if not how:
-        for name in others:
+        for name in others if said.framework == _FRAMEWORK else ():
             raise said.wrong(name, "counts only with --recompute-granularity full; give both, or leave it out")
         return None
     whole = "write --recompute-granularity full --recompute-method uniform --recompute-num-layers 1"

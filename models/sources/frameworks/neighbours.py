@@ -65,7 +65,7 @@ OTHERS: Final = _others()
 _COMPOSER: Final = ("sharding_strategy", "fsdp_sharding_strategy")
 _SHELL: Final = re.compile(
     r"^[ \t]*(#!.*\b(ba|z|da|k)?sh\b|export[ \t]"
-    r"|(?:\w+=\S*[ \t]+){0,16}(?:srun|mpirun|torchrun|deepspeed|accelerate|python3?|exec|vllm)(?=\s)"
+    r"|(?:\w+=\S*[ \t]+){0,16}(?:srun|mpirun|torchrun|deepspeed|accelerate|python3?|exec|vllm|sglang|docker)(?=\s)"
     r"|[A-Za-z_]\w*\+?=\(|[\w./-]+\.py[ \t]+-|if[ \t]\[|for[ \t]\w+[ \t]in\b)",
     re.MULTILINE,
 )

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 _DEEPEST: Final = 64
 """Objects in objects; settings of frameworks have at most six."""
 
+_MOST_NODES: Final = 1 << 16
+"""Values of a file, those of anchors at each of their places."""
+
 _TAGS: Final = frozenset({"null", "bool", "int", "float", "str", "timestamp", "merge", "value"})
 """What a text in a YAML may be; binary data and objects of programs are no settings."""
 
@@ -64,8 +67,9 @@ def _found(text: str, word: str, start: int) -> int:
 def of_yaml(text: str) -> tuple[dict[str, object], dict[str, int]]:
     """The object of a YAML, and the line of each of its keys under its dotted name.
 
-    Numbers such as 1e-4, which YAML 1.1 takes for texts, are numbers.  Raises `InputError` for a text that is no YAML
-    or no object, for keys that stand twice, and for anchors and tags.
+    Numbers such as 1e-4, which YAML 1.1 takes for texts, are numbers; an anchor's value stands at each of its places,
+    and `<<` takes the keys of others that are not said.  Raises `InputError` for a text that is no YAML or no object,
+    for keys that stand twice, and for tags.
 
     >>> of_yaml("a:\\n  b: 1e-4\\n  c: [x, 'no']\\n")
     ({'a': {'b': 0.0001, 'c': ['x', 'no']}}, {'a': 1, 'a.b': 2, 'a.c': 3})
@@ -76,12 +80,9 @@ def of_yaml(text: str) -> tuple[dict[str, object], dict[str, int]]:
         raise InputError(f"line {deep}: more than {_DEEPEST} brackets in one another; settings have fewer")
     lines: dict[str, int] = {}
     try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-                raise InputError(f"line {event.start_mark.line + 1}: anchors are not read; write the values themselves")
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
-        found = None if node is None else _value(loader, node, "", lines, 0)
+        found = None if node is None else _Values(loader, lines).value(node, "", 0)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = "" if mark is None else f"line {mark.line + 1}: "
@@ -105,32 +106,57 @@ def _too_deep(text: str) -> int | None:
     return None
 
 
-def _value(loader: yaml.SafeLoader, node: yaml.Node, above: str, lines: dict[str, int], depth: int) -> object:
-    import yaml
+@dataclass
+class _Values:
+    """Values of nodes, with the lines of keys; `left`: nodes that may be read, as anchors in anchors grow fast."""
 
-    place = f"line {node.start_mark.line + 1}"
-    if depth > _DEEPEST:
-        raise InputError(f"{place}: more than {_DEEPEST} objects in one another; settings have fewer")
-    if isinstance(node, yaml.SequenceNode):
-        return [_value(loader, item, f"{above}.", lines, depth + 1) for item in node.value]
-    if isinstance(node, yaml.MappingNode):
+    loader: yaml.SafeLoader
+    lines: dict[str, int]
+    left: int = _MOST_NODES
+
+    def value(self, node: yaml.Node, above: str, depth: int) -> object:
+        import yaml
+
+        place = f"line {node.start_mark.line + 1}"
+        self.left -= 1
+        if depth > _DEEPEST or self.left < 0:
+            most = f"{_DEEPEST} objects in one another" if depth > _DEEPEST else f"{_MOST_NODES} values"
+            raise InputError(f"{place}: more than {most}; settings have fewer")
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item, f"{above}.", depth + 1) for item in node.value]
+        if isinstance(node, yaml.MappingNode):
+            return self.keys(node, above, depth)
+        if node.tag.removeprefix("tag:yaml.org,2002:") not in _TAGS:
+            raise InputError(f"{place}: {node.tag[:60]} is a tag of a program; write the value itself")
+        try:
+            found = self.loader.construct_object(node)
+        except (ValueError, yaml.YAMLError):  # 2024-13-45
+            return str(node.value)
+        if isinstance(found, str) and node.style is None and _NUMBER.fullmatch(found):
+            return float(found)
+        return found if found is None or isinstance(found, (str, int, float)) else str(node.value)
+
+    def keys(self, node: yaml.MappingNode, above: str, depth: int) -> dict[str, object]:
+        import yaml
+
         out: dict[str, object] = {}
+        merged: list[object] = []
         for key, value in node.value:
             place = f"line {key.start_mark.line + 1}"
             if not isinstance(key, yaml.ScalarNode):
                 raise InputError(f"{place}: a key is no text")
+            name = f"{above}{key.value}"
+            if key.tag == "tag:yaml.org,2002:merge":
+                found = self.value(value, above, depth + 1)
+                merged += found if isinstance(found, list) else [found]
+                if not all(isinstance(m, dict) for m in merged):
+                    raise InputError(f"{place}: << takes objects; write the keys themselves")
+                continue
             if key.value in out:
                 raise InputError(f"{place}: {key.value[:60]!r} stands twice; keep one of the two")
-            name = f"{above}{key.value}"
-            lines.setdefault(name, key.start_mark.line + 1)
-            out[key.value] = _value(loader, value, f"{name}.", lines, depth + 1)
+            self.lines.setdefault(name, key.start_mark.line + 1)
+            out[key.value] = self.value(value, f"{name}.", depth + 1)
+        for other in merged:
+            assert isinstance(other, dict)
+            out = {**other, **out}
         return out
-    if node.tag.removeprefix("tag:yaml.org,2002:") not in _TAGS:
-        raise InputError(f"{place}: {node.tag[:60]} is a tag of a program; write the value itself")
-    try:
-        found = loader.construct_object(node)
-    except (ValueError, yaml.YAMLError):  # 2024-13-45
-        return str(node.value)
-    if isinstance(found, str) and node.style is None and _NUMBER.fullmatch(found):
-        return float(found)
-    return found if found is None or isinstance(found, (str, int, float)) else str(node.value)

@@ -18,10 +18,13 @@ from ...text import InputError
 from .megatron import settings_of_words
 from .neighbours import OTHERS
 from .settings import OtherChoice, Settings
-from .stated import settings_of
+from .stated import settings_of, stated_choice
 from .words import Sorted, Value, WordError, flatten, parse_value, sorted_words, vocabulary
 
-_REFERENCE: Final = re.compile(r"\$\{(\.?)([\w.]+)\}", re.ASCII)
+_REFERENCE: Final = re.compile(r"\$\{(\.*)(\w[\w.]*)\}", re.ASCII)
+_ENVIRONMENT: Final = re.compile(r"\$\{oc\.env:[A-Za-z_]\w*,\s*([^${}]*)\}", re.ASCII)
+_MOST_REFERENCES: Final = 16
+"""References to references; one that comes back to itself never ends."""
 _HALVES: Final = {"bfloat16": "bf16", "float16": "fp16"}
 _MISSING: Final = "???"
 
@@ -31,7 +34,12 @@ def nemo(data: Mapping[str, object]) -> Settings:
     known = vocabulary("nemo")
     pairs = list(flatten(known, data))
     told = dict(pairs)
-    said = sorted_words(known, [(name, _filled(name, value, told)) for name, value in pairs], OTHERS)
+    filled = [(name, _filled(name, value, told)) for name, value in pairs]
+    for key, value in filled:
+        rule = known.words.get(key)
+        if isinstance(value, str) and "${" in value and rule is not None and rule.group in ("read", "unsupported"):
+            raise WordError(known.framework, key, f"{key} {value[:60]} is no value yet; write the value itself")
+    said = sorted_words(known, filled, OTHERS)
     values = dict(said.values)
     if "optimizer_name" in values:
         word, name = values["optimizer_name"]
@@ -41,9 +49,9 @@ def nemo(data: Mapping[str, object]) -> Settings:
     if half := _HALVES.get(said.text("half")):
         values.setdefault(half, (said.word("half"), True))
     devices = _started(said)
-    found = settings_of_words(
-        Sorted(said.framework, values, said.read, said.no_effect, said.not_compared, said.neutral, said.not_said)
-    )
+    found = settings_of_words(replace(said, values=values))
+    if said.text("half") == "float32":
+        found = replace(found, half=stated_choice(said, "half"))
     alone = () if devices or "nodes" not in said.values else (said.word("nodes"),)  # nodes of any size
     return replace(found, flags=replace(found.flags, devices=devices), uncompared=(*found.uncompared, *alone))
 
@@ -67,15 +75,26 @@ def _started(said: Sorted) -> int:
 
 
 def _filled(name: str, value: Value, told: Mapping[str, Value]) -> Value:
-    """`${model.encoder_seq_length}` is that value; `???`, and what leads to nothing said, is not said."""
-    if not isinstance(value, str):
-        return value
-    found = _REFERENCE.fullmatch(value)
-    if found is None:
-        return None if value == _MISSING else value
-    above = name.rpartition(".")[0]
-    other = told.get(f"{above}.{found[2]}" if found[1] and above else found[2], None)
-    return None if isinstance(other, str) and _REFERENCE.fullmatch(other) else other
+    """`${model.encoder_seq_length}` is that value, `${oc.env:X,8}` its default; `???` is not said.  What leads nowhere,
+    or round, stays the text: no value of a setting that is read.
+    """
+    for _ in range(_MOST_REFERENCES):
+        if value == _MISSING:
+            return None
+        found = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
+        usual = _ENVIRONMENT.fullmatch(value) if isinstance(value, str) else None
+        if usual is not None:
+            return _scalar(usual[1].strip("'\""))
+        if found is None:
+            return value
+        above = name.rpartition(".")[0]
+        for _ in range(max(len(found[1]) - 1, 0)):
+            above = above.rpartition(".")[0]
+        name = f"{above}.{found[2]}" if found[1] and above else found[2]
+        if name not in told:
+            return value
+        value = told[name]
+    return value
 
 
 def nanotron(data: Mapping[str, object]) -> Settings:
@@ -89,6 +108,12 @@ def nanotron(data: Mapping[str, object]) -> Settings:
         )
     if said.count("zero", 0) not in (0, 1):
         raise said.wrong("zero", "nanotron shards the optimizer alone; write 0 or 1")
+    if said.text("half") in _HALVES and "gradients" in said.values and not said.text("gradients"):
+        raise said.wrong(
+            "gradients",
+            "gradients that pile up in the type of the weights, without weights in float32 beside them, are "
+            "no plan of ours; write true",
+        )
     return settings_of(said)
 
 
@@ -130,7 +155,9 @@ def maxtext(data: Mapping[str, object]) -> Settings:
         values["dp"] = _word(said, "fsdp"), sharded * ways["ep"]
     found = settings_of(replace(said, values=values), 0 if sharded == 1 else 3)
     if found.recompute is None:
-        found = replace(found, recompute=OtherChoice("remat_policy by default 'full'", "all"))
+        found = replace(found, recompute=OtherChoice("remat_policy by default 'full'", "all", usual=True))
+    if "half" not in said.values:
+        found = replace(found, half=OtherChoice("dtype by default 'bfloat16'", "bfloat16", usual=True))
     if tensor > 1:  # what lies between layers is split along its width there: left open
         found = replace(found, flags=replace(found.flags, width_open=True))
     return found

@@ -41,10 +41,13 @@ class Size:
 
 @dataclass(frozen=True)
 class OtherChoice:
-    """A choice of another kind: the framework's `word`, and what it says in words of ours."""
+    """A choice of another kind: the framework's `word`, and what it says in words of ours.  `usual`: the file leaves it
+    out, and the framework does so by itself; `word` then says that, and options may say otherwise.
+    """
 
     word: str
     value: str
+    usual: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,9 +97,11 @@ class Settings:
         read: dict[str, Value] = (
             {} if w is None else {n: v for n, v in w.read if n not in (*self.idle, *self.uncompared)}
         )
+        choices = (self.half, self.gradients, self.attention, self.recompute, self.optimizer)
         return {
             "framework": self.flags.source,
             "read": read,
+            "by_default": [c.word for c in choices if c is not None and c.usual],
             "no_effect": [*self.idle, *(() if w is None else w.no_effect)],
             "not_compared": [*self.uncompared, *(() if w is None else w.not_compared)],
             "unsupported": [] if w is None else list(w.neutral),
@@ -111,6 +116,7 @@ class Settings:
         """
         found = self.to_json()
         rest = (
+            ("by_default", "are left out"),
             ("no_effect", "change nothing in our model"),
             ("not_compared", "describe the model and are not compared with it"),
             ("unsupported", "are at the value under which they change nothing"),

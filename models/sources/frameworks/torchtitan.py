@@ -26,8 +26,17 @@ FLAVORS: Final = {
     ("llama3", "8B"): (32, 4096, 32, 8, 14336, 128_256),
     ("llama3", "70B"): (80, 8192, 64, 8, 28672, 128_256),
     ("llama3", "405B"): (126, 16384, 128, 8, 53248, 128_256),
+    ("qwen3", "0.6B"): (28, 1024, 16, 8, 3072, 151_936),
+    ("qwen3", "1.7B"): (28, 2048, 16, 8, 6144, 151_936),
+    ("qwen3", "4B"): (36, 2560, 32, 8, 9728, 151_936),
+    ("qwen3", "8B"): (36, 4096, 32, 8, 12288, 151_936),
+    ("qwen3", "14B"): (40, 5120, 40, 8, 17408, 151_936),
+    ("qwen3", "32B"): (64, 5120, 64, 8, 25600, 151_936),
 }
-"""Model and flavor -> layers, width, heads, heads of keys, hidden width, vocabulary (torchtitan/models/llama3)."""
+"""Model and flavor -> layers, width, heads, heads of keys, hidden width, vocabulary (torchtitan/models)."""
+
+_MODELS: Final = ("llama3", "llama4", "qwen3", "deepseek_v3", "gpt_oss")
+"""Decoders of torchtitan; of all but llama3 only the sizes that are known of a flavor are compared."""
 
 _FLAVOR_SIZES: Final = ("layers", "width", "heads", "kv_heads", "hidden", "vocabulary")
 
@@ -121,16 +130,19 @@ def _settings(found: list[tuple[str, Value]]) -> Settings:
         passing=local if pp > 1 or not batch else 0,
     )
     family, sizes = _model(said)
+    sized = {size.word.split(" ")[0] for size in sizes}
+    apart = tuple(said.word(n) for n in ("model", "flavor") if n in said.values and family is None)
     return Settings(
         flags,
         said,
         sizes,
         family,
-        half=_type(said, "precision"),
+        half=_type(said, "precision") or _usual_half(shards, copies, cp, tp * pp),
         gradients=_type(said, "gradients"),
-        recompute=_recompute(said),
+        recompute=_recompute(said) or _SELECTIVE,
         optimizer=_optimizer(said),
         idle=idle,
+        uncompared=tuple(word for word in apart if word not in sized),
     )
 
 
@@ -175,20 +187,24 @@ def _model(said: Sorted) -> tuple[OtherChoice | None, tuple[Size, ...]]:
     """The family of the model, and its sizes, of a flavor too."""
     name, flavor = said.text("model"), said.text("flavor")
     sizes = list(sizes_of_words(said))
-    if name and name != "llama3":
-        near = did_you_mean(name, ["llama3"])
-        raise said.wrong("model", f"no model of ours is this one (llama3 is){near}")
-    if flavor and flavor != "debugmodel":
-        known = FLAVORS.get(("llama3", flavor))
-        if known is None:
-            names = ", ".join(f for _, f in FLAVORS)
-            near = did_you_mean(flavor, [f for _, f in FLAVORS])
-            raise said.wrong("flavor", f"sizes of llama3 are known of {names}{near}; leave it out to audit other sizes")
-        word = f"{said.word('flavor')} {flavor}"
+    if name and name not in _MODELS:
+        raise said.wrong(
+            "model", f"is no model of torchtitan that is known ({', '.join(_MODELS)}){did_you_mean(name, _MODELS)}"
+        )
+    word = f"{said.word('flavor')} {flavor}" if flavor else ""
+    names = [f for model, f in FLAVORS if model == (name or "llama3")]
+    if flavor == "debugmodel" and name in ("", "llama3"):
+        sizes += [Size(n, word, v) for n, v in (("layers", 6), ("width", 256))]
+    elif flavor in names:
+        known = FLAVORS[name or "llama3", flavor]
         sizes += [Size(n, word, value) for n, value in zip(_FLAVOR_SIZES, known, strict=True)]
-    elif flavor:
-        sizes += [Size(n, f"{said.word('flavor')} {flavor}", v) for n, v in (("layers", 6), ("width", 256))]
-    return OtherChoice(f"{said.word('model')} {name}", "llama") if name else None, tuple(sizes)
+    elif flavor and name in ("", "llama3"):
+        near = did_you_mean(flavor, names)
+        raise said.wrong(
+            "flavor", f"sizes of llama3 are known of {', '.join(names)}{near}; leave it out to audit other sizes"
+        )
+    dense = name == "llama3"
+    return OtherChoice(f"{said.word('model')} {name}", "llama") if dense else None, tuple(sizes)
 
 
 def _type(said: Sorted, name: str) -> OtherChoice | None:
@@ -200,13 +216,25 @@ def _type(said: Sorted, name: str) -> OtherChoice | None:
     return OtherChoice(f"{said.word(name)} {text}", text)
 
 
+_SELECTIVE: Final = OtherChoice("activation_checkpoint.mode by default 'selective', audited as 'none'", "none", True)
+
+
+def _usual_half(shards: int, copies: int, cp: int, others: int) -> OtherChoice | None:
+    """torchtitan's own: bfloat16 in FSDP's units, or by autocast where nothing but copies is; nothing of tensor
+    parallelism or stages alone.
+    """
+    if shards == copies == cp == 1 and others > 1:
+        return None
+    return OtherChoice("training.mixed_precision_param by default 'bfloat16'", "bfloat16", usual=True)
+
+
 def _recompute(said: Sorted) -> OtherChoice | None:
     mode = said.text("recompute")
     if not mode:
         return None
     if mode not in ("full", "none"):
         near = "operators of a layer are no plan of ours" if mode in ("selective", "memory_budget") else "is no mode"
-        raise said.wrong("recompute", f"{near}; write full or none, or leave it out")
+        raise said.wrong("recompute", f"{near}; write full or none")
     return OtherChoice(f"{said.word('recompute')} {mode}", "all" if mode == "full" else "none")
 
 

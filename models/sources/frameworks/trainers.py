@@ -12,6 +12,7 @@ pass.  DeepSpeed through accelerate is at stage 2 where none is said.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from .neighbours import OTHERS
@@ -41,6 +42,8 @@ def accelerate(data: Mapping[str, object]) -> Settings:
                 words[0],
                 f"{words[0]} counts only with distributed_type: {name}; give both, or leave it out",
             )
+    if kind == "alone":
+        said = replace(said, values={**said.values, "devices": (said.word("kind"), 1)})
     zero, sharded = 0, kind == "fsdp"
     if kind == "deepspeed":
         zero = 2
@@ -59,8 +62,22 @@ def trainer(data: Mapping[str, object]) -> Settings:
 
 
 def axolotl(data: Mapping[str, object]) -> Settings:
-    """Settings of axolotl's YAML.  Raises `InputError`."""
-    return _wrapped(_sorted("axolotl", data), False)
+    """Settings of axolotl's YAML, whose `batch_size` is that of one copy.  Raises `InputError`."""
+    said = _sorted("axolotl", data)
+    values = dict(said.values)
+    if "copy_batch" in values:
+        word, _ = values.pop("copy_batch")
+        micro, whole = said.count("micro_batch", 1), said.count("copy_batch", 1)
+        if "steps" not in values and whole % micro:
+            raise said.wrong("copy_batch", f"is no multiple of {said.word('micro_batch')} {micro}")
+        if "steps" in values and whole != micro * said.count("steps", 1):
+            raise said.wrong(
+                "copy_batch",
+                f"is not {said.word('micro_batch', 'micro_batch_size')} {micro} x {said.word('steps')} "
+                f"{said.count('steps', 1)}; leave it out",
+            )
+        values.setdefault("steps", (word, whole // micro))
+    return _wrapped(replace(said, values=values), False)
 
 
 def trainer_flags(words: list[str]) -> Settings:
@@ -138,7 +155,7 @@ def _one_attention(said: Sorted) -> Sorted:
         values["attention"] = said.values[names[0]]
     if said.text("adafactor"):
         values["optimizer"] = said.values["adafactor"]
-    return Sorted(said.framework, values, said.read, said.no_effect, said.not_compared, said.neutral, said.not_said)
+    return replace(said, values=values)
 
 
 def _flags(known: Vocabulary, words: list[str]) -> Iterator[tuple[str, Value]]:

@@ -36,12 +36,14 @@ Value = bool | int | float | str | list[object] | dict[str, object] | None
 
 _KINDS: Final = get_args(Kind)
 _NUMBER: Final = re.compile(r"[+-]?(\d{1,20}(\.\d{0,20})?|\.\d{1,20})([eE][+-]?\d{1,3})?", re.ASCII)
-_INTEGER: Final = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_INTEGER: Final = re.compile(r"[+-]?\d{1,3}(_\d{3}){1,5}|[+-]?\d{1,18}", re.ASCII)
 _MOST_NAMED: Final = 8
 """Words that one message names."""
 
 _REFUSED: Final = "! "
 """How a value of a translation begins that is refused: the reason stands behind it."""
+
+_OFF: Final = ("no", "none", "false", "off", "disabled")
 
 MOST_WORDS: Final = 1 << 14
 """Of one file: what is looked up is bounded before it is."""
@@ -90,7 +92,9 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class Sorted:
-    """What settings say, word by word, in the groups of the module docstring; `values`: our name -> word and value."""
+    """What settings say, word by word, in the groups of the module docstring; `values`: our name -> word and value;
+    `off`: words of `no_effect` that are switched off, such as `torch_compile: false`.
+    """
 
     framework: str
     values: Mapping[str, tuple[str, Value]]
@@ -99,6 +103,7 @@ class Sorted:
     not_compared: tuple[str, ...]
     neutral: tuple[str, ...]
     not_said: tuple[str, ...]
+    off: tuple[str, ...] = ()
 
     def count(self, name: str, default: int) -> int:
         """The whole number under a name of ours."""
@@ -184,6 +189,7 @@ def sorted_words(known: Vocabulary, said: Iterable[tuple[str, Value]], others: M
     groups: dict[str, list[str]] = {"no_effect": [], "model": [], "neutral": [], "not_said": []}
     read: list[tuple[str, Value]] = []
     values: dict[str, tuple[str, Value]] = {}
+    off: list[str] = []
     wrong: list[tuple[str, str]] = []  # a reason for the first alone: looking for what is near costs time
     for number, (name, value) in enumerate(said):
         if number >= MOST_WORDS:
@@ -193,7 +199,7 @@ def sorted_words(known: Vocabulary, said: Iterable[tuple[str, Value]], others: M
             groups["not_said"].append(name)
         elif word is None:
             wrong.append((name, "" if wrong else unknown(known, name, value, others)))
-        elif value is None or (value == "auto" and word.group != "unsupported" and word.about != "zero"):
+        elif value is None or (value == "auto" and _is_open(known, word)):
             groups["not_said"].append(name)
         elif problem := misfit(word, value):
             wrong.append((name, f"{name} {problem}"))
@@ -215,6 +221,8 @@ def sorted_words(known: Vocabulary, said: Iterable[tuple[str, Value]], others: M
             read.append((name, value))
         else:
             groups[word.group].append(name)
+            if value is False or (isinstance(value, str) and value.lower() in _OFF):
+                off.append(name)
     if wrong:
         raise WordError(known.framework, wrong[0][0], _problems(wrong))
     kept = {group: tuple(dict.fromkeys(names)) for group, names in groups.items()}
@@ -226,7 +234,13 @@ def sorted_words(known: Vocabulary, said: Iterable[tuple[str, Value]], others: M
         kept["model"],
         kept["neutral"],
         kept["not_said"],
+        tuple(off),
     )
+
+
+def _is_open(known: Vocabulary, word: Word) -> bool:
+    """Whether "auto" leaves a word to whoever starts the job, and is no value of its own."""
+    return word.group != "unsupported" and word.about != "zero" and "auto" not in known.values.get(word.name, {})
 
 
 def meaning(known: Vocabulary, name: str, value: Value) -> tuple[Value, str]:
