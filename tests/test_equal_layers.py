@@ -88,7 +88,7 @@ def test_a_fault_in_layer_7_of_8_is_different_with_rank_and_line(kind: str, rank
     assert by_lemmas_alone(question.pair()) is not Verdict.PROVED
 
 
-@pytest.mark.parametrize(("layers", "ranks"), [(4, 2), (3, 4)])
+@pytest.mark.parametrize(("layers", "ranks"), [(3, 2), (3, 4)])
 def test_mutants_of_layers_are_proved_only_where_numbers_agree(layers: int, ranks: int) -> None:
     seen, proved = hunt(right(layers, ranks), 5, 7)
     assert seen > 2 > proved

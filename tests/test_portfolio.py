@@ -403,8 +403,8 @@ def test_a_machine_that_is_too_large_as_one_is_left_to_stages(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The overlapped search wrote a file that `check` refuses; placements ended the whole command."""
-    model = ["mlp-8192:layers=4,width=64", "--batch", "4096", "--train", "sgd", "--machine", "dgx-h100:1024x8"]
-    words = ["--memory", "1GiB", "--work-limit", "60000000", "-o", str(tmp_path / "p.spz"), "--json"]
+    model = ["mlp-8192:layers=3,width=64", "--batch", "4096", "--train", "sgd", "--machine", "dgx-h100:1024x8"]
+    words = ["--memory", "1GiB", "--work-limit", "20000000", "-o", str(tmp_path / "p.spz"), "--json"]
     for alone in (["--overlap"], ["--overlap", "--space", "one-per-level"], ["--submeshes"]):
         assert run(["plan", *model, *words, *alone]) == 3
         said = json.loads(capsys.readouterr().out)["error"]

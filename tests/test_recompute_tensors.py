@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import replace
 from fractions import Fraction
+from io import StringIO
 from itertools import chain, combinations
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from budgets import work
 
 from shardproof import load, plan
 from shardproof.__main__ import run
-from shardproof.formal.plans.request import PlanRequest, carry_out
+from shardproof.formal.plans.request import PlanRequest
 from shardproof.formal.plans.time_limit import TimeLimit
 from shardproof.formal.rewriting.joint import growth
 from shardproof.formal.rewriting.joint.checkpoints import (
@@ -125,12 +127,12 @@ SMALL_MOE = {
 }
 
 
-LIMITS = [(1, n) for n in (800_000, 1_000_000, 1_100_000, 1_300_000, 1_500_000)]
+LIMITS = [(1, n) for n in (800_000, 1_100_000, 1_500_000)]
+
+MORE = [(1, 1_000_000), (1, 1_300_000), (2, 1_100_000), (2, 1_500_000), (2, 2_000_000)]
 
 
-@pytest.mark.parametrize(
-    ("layers", "limit"), [*LIMITS, *(pytest.param(2, n, marks=SLOW) for n in (1_100_000, 1_500_000, 2_000_000))]
-)
+@pytest.mark.parametrize(("layers", "limit"), [*LIMITS, *(pytest.param(*row, marks=SLOW) for row in MORE)])
 def test_the_optimum_is_that_of_all_sets(layers: int, limit: int) -> None:
     """Against every set of tensors, each planned as a program of its own."""
     step = deep(layers)
@@ -139,22 +141,6 @@ def test_the_optimum_is_that_of_all_sets(layers: int, limit: int) -> None:
     assert made.found.answer.status is Status.OPTIMAL and made.plan is not None
     assert made.found.answer.cost == least_of_all_sets(step, limit)
     assert check_any_plan(write_plan(None, made.plan)).verdict is Verdict.PROVED
-
-
-def test_it_is_never_dearer_than_whole_blocks() -> None:
-    step = build_step(zoo("bert-tiny"), "sgd")
-    machine, where, limit = load_machine("dgx-a100:1x2"), space("one-per-level"), 3_355_443
-    request = PlanRequest(
-        zoo("bert-tiny"), machine, "sgd", None, "tensors", where, limit, gap=Fraction(1, 50), rewrites=NONE
-    )
-    made = carry_out_jointly(request, TimeLimit(Clock()))
-    blocks = carry_out(replace(request, recompute="auto"), TimeLimit(Clock()))
-    cost, other = made.found.answer.cost, blocks.planned.answer.cost
-    assert made.found.plain.cost is not None and cost is not None and other is not None
-    assert cost < other <= made.found.plain.cost
-    assert made.plan is not None
-    assert computed_again(made.found.planning.egraph, made.found.derivation, made.plan.graph)
-    assert len(made.plan.graph.operators) > len(step.graph.operators)
 
 
 def mutants(egraph: EGraph, derivation: Derivation, rng: random.Random) -> Iterator[tuple[str, EGraph, Derivation]]:
@@ -288,7 +274,7 @@ def test_steps_of_every_kind(model: str) -> None:
 
 def test_what_all_layers_read_is_no_obstacle() -> None:
     """Rotary tables and masks are read by what every layer may compute again: their copy is there in every program."""
-    sizes = {"layers": 3, "width": 32, "heads": 2, "kv_heads": 1, "hidden": 64, "vocabulary": 64, "sequence": 16}
+    sizes = {"layers": 2, "width": 32, "heads": 2, "kv_heads": 1, "hidden": 64, "vocabulary": 64, "sequence": 16}
     step = build_step(zoo("llama", 1, **sizes), "sgd")
     wide = growth.safe(step.graph, {}, again=(step, False))
     assert has_choices(wide[1])
@@ -306,7 +292,8 @@ def test_where_nothing_can_be_chosen_it_is_said(
 ) -> None:
     monkeypatch.setattr(growth, "_too_large", lambda egraph: len(egraph.operators) > len(egraph.base.operators))
     monkeypatch.chdir(tmp_path)
-    command = [*COMMAND, "--memory", "1GiB", "--recompute", "tensors", "--work-limit", "20000000"]
+    command = ["plan", "bert-tiny:layers=1", *COMMAND[2:], "--memory", "1GiB", "--recompute", "tensors"]
+    command += ["--work-limit", "20000000"]
     assert run([*command, "-o", "p.spz"]) == 0
     assert f"note: {NOTHING}" in capsys.readouterr().out
     assert run([*command, "--overlap", "-o", "q.spz", "--json"]) in (0, 5)
@@ -323,40 +310,54 @@ def test_numbers_of_blocks_are_halved() -> None:
 COMMAND = ["plan", "bert-tiny", "--train", "sgd", "--machine", "dgx-a100:1x2", "--space", "one-per-level"]
 
 
-def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "p.spz"
-    command = [
-        *COMMAND,
-        "--memory",
-        "3.2MiB",
-        "--recompute",
-        "tensors",
-        "--gap",
-        "5%",
-        "--work-limit",
-        "20000000",
-        "-o",
-        str(out),
-    ]
-    assert run([*command, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+LIMITED = [*COMMAND, "--memory", "3.2MiB", "--gap", "5%", "--work-limit", "20000000", "--json"]
+
+
+def answer(more: list[str], out: Path) -> dict[str, object]:
+    """What the command line says of a plan that it finds."""
+    text = StringIO()
+    with redirect_stdout(text):
+        assert run([*LIMITED, *more, "-o", str(out)]) == 0
+    said: dict[str, object] = json.loads(text.getvalue())
+    return said
+
+
+def step_s(said: dict[str, object]) -> float:
+    cost, scale = said["cost"], said["scale"]
+    assert isinstance(cost, int) and isinstance(scale, int)
+    return cost / scale
+
+
+@pytest.fixture(scope="module")
+def tensors(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, object], Path]:
+    """A plan in which every tensor is left open, and its file."""
+    out = tmp_path_factory.mktemp("tensors") / "p.spz"
+    return answer(["--recompute", "tensors"], out), out
+
+
+def test_on_the_command_line(
+    tensors: tuple[dict[str, object], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is cheaper than the step as it is and than whole blocks, fits, and runs."""
+    said, out = tensors
     assert said["status"] in ("optimal", "feasible") and said["recomputed"] and said["rewrites"] == []
-    assert said["peak_bytes"] <= said["limit_bytes"] and said["as_it_is"] > said["cost"] / said["scale"]
+    peak, limit, as_it_is = said["peak_bytes"], said["limit_bytes"], said["as_it_is"]
+    assert isinstance(peak, int) and isinstance(limit, int) and isinstance(as_it_is, float)
+    assert peak <= limit and as_it_is > step_s(said)
+    assert step_s(said) < step_s(answer(["--recompute", "auto"], tmp_path / "auto.spz"))
+    graph = load(out).graph
+    assert len(graph.operators) > len(build_step(zoo("bert-tiny"), "sgd").graph.operators)
     assert run(["run", str(out), "-n", "2", "--virtual"]) == 0
     assert "equal" in capsys.readouterr().out
 
 
-def test_the_best_plan_weighs_single_tensors_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Beside whole blocks: never above either, and the file says by which rule."""
-    command = [*COMMAND, "--memory", "3.2MiB", "--gap", "5%", "--work-limit", "20000000", "--json"]
+def test_the_best_plan_weighs_single_tensors_too(
+    tensors: tuple[dict[str, object], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside whole blocks: never above, and the file says by which rule."""
     alone = [x for freedom in ("stages", "overlap", "submeshes", "rewrites") for x in ("--without", freedom)]
-    ways = {"best": ["--best", *alone], "tensors": ["--recompute", "tensors"], "auto": ["--recompute", "auto"]}
-    steps = {}
-    for word, more in ways.items():
-        assert run([*command, *more, "-o", str(tmp_path / f"{word}.spz")]) == 0
-        said = json.loads(capsys.readouterr().out)
-        steps[word] = said["cost"] / said["scale"]
-    assert steps["best"] <= 1.001 * min(steps["tensors"], steps["auto"]) and steps["tensors"] < steps["auto"]
+    best = answer(["--best", *alone], tmp_path / "best.spz")
+    assert step_s(best) <= 1.001 * step_s(tensors[0])
     assert load(tmp_path / "best.spz").among and run(["run", str(tmp_path / "best.spz"), "-n", "2", "--virtual"]) == 0
     assert "equal" in capsys.readouterr().out
 
@@ -378,14 +379,14 @@ def test_what_does_not_go_together_is_refused(
 
 def test_from_python() -> None:
     found = plan(
-        "bert-tiny",
+        "bert-tiny:layers=1",
         "dgx-a100:1x2",
         train="sgd",
         recompute="tensors",
-        memory="3.2MiB",
+        memory="1.8MiB",
         space_name="one-per-level",
         gap=Fraction(1, 20),
-        work_limit=60_000_000,
+        work_limit=20_000_000,
     )
     assert found.step_s > 0
     from shardproof import pipeline
