@@ -24,7 +24,7 @@ from .givens import Givens, ProgramWithSources, Unmatched, constant_of, stated_p
 from .layouts import NOTHING, Layouts
 from .meshes import Alone, Classes, classes_of, mesh_pair
 from .numbers import After, Array, Numbers, Rounding, run_alone, run_ranks, run_single, same_array
-from .parts import NEAR, Places, alike, first_difference, greatest, one_rule, part_elements, rounded_alike
+from .parts import NEAR, Places, alike, first_difference, greatest, one_rule, part_elements, rounded_alike, tell_others
 from .relations import Relations
 from .rounding import Bound, rounding_bound
 from .tables import with_tables
@@ -112,6 +112,7 @@ class Question:
         for program in dict.fromkeys(held.program for held in self.ranks):
             for places in self.places:
                 places.learn_cuts(program)
+        tell_others(self.places)
         self.results = [[] for _ in self.ranks]
 
     @property

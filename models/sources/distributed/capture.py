@@ -26,6 +26,7 @@ from .needed import without_waste
 from .past import HostReads, SetUp, forget_ranks, scattering_own, seeing_freed
 from .pipelining import voting_alone
 from .recorder import Recorder
+from .shared import give
 from .storage import numbers_of
 from .waits import seeing_futures
 
@@ -91,13 +92,11 @@ def _made(found: object) -> tuple[Callable[..., object], object]:
 def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Captured:
     recorder, wanted = Recorder(), dict[str, torch.Tensor]()
     stated, placed = dict[str, Stated](), dict[str, Stated]()
-    for name, tensor in _reachable(called).items():
-        local = _local(tensor)
+    held = _reachable(called)
+    for name, tensor in held.items():
         stated |= _stated(name, tensor)
-        if recorder.memory.find(local) is None:
-            recorder.source(local, name, "parameter")
-            if tensor.requires_grad and tensor.is_leaf:
-                wanted[name] = tensor
+    kept = give(recorder, {name: _local(tensor) for name, tensor in held.items()})
+    wanted |= {name: held[name] for name in kept if held[name].requires_grad and held[name].is_leaf}
     args, kwargs = _arguments(inputs)
     new = dict[int | str, Any]()
     asked = any(isinstance(t, torch.Tensor) and t.requires_grad for t in tree_leaves((args, kwargs)))

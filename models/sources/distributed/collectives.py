@@ -196,7 +196,8 @@ def _written_down(
             ranks = _group(args[2])
             found = [(args[0], _exchanged(recorder, args[1], ranks, args[4], args[3], tuple(args[0].shape)))]
         case "alltoall_":
-            found = _exchanged_lists(recorder, args[0], args[1], _group(args[2]))
+            ranks = _group(args[2])
+            found = _exchanged_lists(recorder, args[0], args[1], ranks)
         case "send":
             ranks, found = _group(args[1]), []
             for t in args[0]:
