@@ -192,9 +192,9 @@ class Abstraction(Algebra):
                 if ranges or len(rest) + 1 != len(factors) or not rest or any(h == self.iota for h, _, _ in rest):
                     continue
                 beside = known.get(((), rest), Fraction(0))
-                for w in found:
+                for w, moved in found.items():
                     pair = tuple(sorted((*rest, (self.iota, (variable(w),), ONE))))
-                    beside -= known.get(((), pair), Fraction(0)) * found[w] if w != v else 0
+                    beside -= known.get(((), pair), Fraction(0)) * moved if w != v else 0
                 if (beside / c).denominator == 1:
                     shifts.append(((tuple(sorted((h, p) for h, _, p in rest)), c), int(beside / c)))
         if shifts:

@@ -51,7 +51,7 @@ class Forms(Infinity):
         return self._of([(c, list(r), [*f, *out]) for (r, f), c in factor])
 
     def _as_base(self, p: Form, e: Power) -> tuple[Fraction, list[Factor], list[Factor]]:
-        """A form as a number, factors of all its terms that leave a power, and the base that is left, if it is not 1."""
+        """A form as a number, factors of all its terms that leave a power, and the base that is left, if any."""
         common = self._common(p, e)
         inner = self._of(
             [(c, list(ranges), [*factors, *((h, at, -q) for h, at, q in common)]) for (ranges, factors), c in p]
@@ -179,7 +179,7 @@ class Forms(Infinity):
         return self._of([(ONE, [], [(h, at, size) if h <= g else (g, to, -size)])])
 
     def log(self, p: Form) -> Form:
-        """log(p) for p above 0; exponentials in every term are numbers beside it; of 0 the infinity that is subtracted."""
+        """log(p) for p above 0; exponentials in every term are numbers beside it; of 0 it is minus infinity."""
         if not p:
             return self.times(self.infinity(), Fraction(-1))
         found, inner = ZERO, p
