@@ -193,7 +193,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         if space == "profiler":  # names of stretches of time: no tensor is read or made
             return func(*args, **kwargs)
         if space in ("c10d", "_c10d_functional", "_c10d_functional_autograd"):
-            return record(self, f"{space}::{name}", args, lambda: func(*args, **kwargs))
+            return record(self, f"{space}::{name}", args, lambda given: func(*given, **kwargs))
         if name.rstrip("_") in RANDOM:
             if name.startswith(("native_dropout", "dropout")) and (args[1] == 0 or args[2:3] == (False,)):
                 return NotImplemented
