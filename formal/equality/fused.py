@@ -58,7 +58,7 @@ def with_parts(
             mine = source.kind != "constant" and source.name not in said and source.name not in held.inputs
             if mine and a.ndim and np.issubdtype(a.dtype, np.floating) and not source.name.startswith("cotangent "):
                 _take(apart, source, a, wholes, rows)
-        found.append(apart.held())
+        found.append(apart.program())
     return found
 
 
@@ -143,7 +143,7 @@ class _Apart:
         self._first, self._last = list[Step](), list[Step]()
         self._outputs = dict(held.program.outputs)
 
-    def held(self) -> ProgramWithSources:
+    def program(self) -> ProgramWithSources:
         """The program, with what parts are."""
         if not self._gone:
             return self._held
