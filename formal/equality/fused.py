@@ -223,7 +223,7 @@ def _in_rows(stretch: Stretch, wholes: Mapping[str, Array]) -> list[tuple[Stretc
     low, high = stretch.there, stretch.there + count
     inside = [-(-low // width) * width, high // width * width]
     edges = [low, *(e for e in dict.fromkeys(inside) if low < e < high), high]
-    found = []
+    found = list[tuple[Stretch, tuple[int, ...]]]()
     for first, last in pairwise(edges):
         moved = first - low + stretch.first
         shape = ((last - first) // width, width) if first % width == 0 and last % width == 0 else (1, last - first)

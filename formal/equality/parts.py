@@ -167,7 +167,9 @@ class Places:
 
     def has(self) -> dict[tuple[int, int], set[Runs]]:
         """Where this rank has parts of n of m positions, or rows of n positions (m 0)."""
-        found = {(n, m): {((0, first, n),) for first in firsts} for (n, m), firsts in self.firsts.items()}
+        found: dict[tuple[int, int], set[Runs]] = {
+            (n, m): {((0, first, n),) for first in firsts} for (n, m), firsts in self.firsts.items()
+        }
         for runs in self.rows:
             found.setdefault((sum(many for _, _, many in runs), 0), set()).add(runs)
         return found

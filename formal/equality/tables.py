@@ -45,8 +45,8 @@ def with_tables(held: ProgramWithSources, given: dict[int, Given]) -> ProgramWit
     kept = tuple(s for s in program.sources if s.number not in gone)
     for number in gone & constants:
         del given[number]
-    steps = _in_order((*made, *program.steps), tensors)
-    return replace(held, program=replace(program, sources=kept, steps=steps, tensors=tuple(tensors)))
+    ordered = _in_order((*made, *program.steps), tensors)
+    return replace(held, program=replace(program, sources=kept, steps=ordered, tensors=tuple(tensors)))
 
 
 def _in_order(steps: tuple[Step, ...], tensors: list[Described]) -> tuple[Step, ...]:

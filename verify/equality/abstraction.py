@@ -198,4 +198,4 @@ class Abstraction(Algebra):
                 if (beside / c).denominator == 1:
                     shifts.append(((tuple(sorted((h, p) for h, _, p in rest)), c), int(beside / c)))
         if shifts:
-            found[v] = min(shifts)[1]  # type: ignore[type-var]
+            found[v] = min(shifts)[1]
