@@ -44,8 +44,17 @@ FEW = (
     ("families_late", "single_skip", "right_skip", 2, False, {}),
     ("families_late", "single_smooth", "right_smooth", 2, False, {}),
     ("families_late", "single_balance", "right_balance", 2, False, {}),
+    ("zigzag", "single", "right", 2, False, {}),
+    ("ring_backward", "single", "right", 2, False, {}),
+    ("gshard", "single", "right", 2, False, {}),
+    ("ulysses_gqa", "single", "right", 2, False, {}),
+    ("flat_buffers", "single", "right", 2, False, {}),
+    ("serving", "single", "right", 4, False, {}),
+    ("kv_order", "single", "right", 4, False, {}),
 )
 MORE = (
+    ("zigzag", "single", "right", 3, False, {}),
+    ("clip_accumulated", "single", "right", 2, False, {}),
     ("families_late", "single_skip", "right_skip", 4, False, {}),
     ("families_late", "single_window", "right_window", 4, False, {}),
     ("families_late", "single_smooth", "right_smooth", 4, False, {}),
@@ -96,6 +105,14 @@ WRONG = (
     ("families_more", "single_z3", "wrong_z3", 2, False, "output."),
     ("families_late", "single_smooth", "wrong_smooth", 2, False, "output.loss"),
     ("families_late", "single_balance", "wrong_seed", 2, False, "output.loss"),
+    ("ring_backward", "single", "wrong", 2, False, "output.2"),
+    ("gshard", "single", "wrong_expert", 2, False, "output.w1"),
+    ("ulysses_gqa", "single", "wrong", 2, False, "output"),
+    ("flat_buffers", "single", "wrong_old", 2, False, "output.0.weight"),
+    ("flat_buffers", "single", "wrong_sum", 2, False, "output."),
+    ("serving", "single", "wrong_kv", 4, False, "output"),
+    ("kv_order", "single", "wrong_pos", 4, False, "output.0"),
+    ("clip_accumulated", "single", "wrong_clip", 2, False, "output."),
 )
 MORE_WRONG = (
     ("families_late", "single_skip", "wrong_skip", 2, False, "output"),

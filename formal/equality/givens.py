@@ -145,7 +145,8 @@ class Givens:
         constant = source.kind == "constant"
         if not fits:
             self.given[rank][source.number] = constant_of(array)
-            if not (constant and uniform(array) and (not _real(array) or self._like(array) & self.fixed)):
+            one = uniform(array) and not self._like(array)  # a buffer of zeros where no tensor is zeros: no copy
+            if not one and not (constant and uniform(array) and (not _real(array) or self._like(array) & self.fixed)):
                 reason = f"shape {tuple(array.shape)}, is no part of any tensor of the one device"
                 self.doubts.append(Doubt(rank, source, reason, True))
             return
@@ -213,6 +214,20 @@ def stated_part(said: Layout, name: str, rank: int, array: Array, whole: Array, 
     if shape != array.shape:
         raise Unmatched(f"--layouts: {name!r} of rank {rank} has shape {tuple(array.shape)}, its part would be {shape}")
     return part
+
+
+def placed_part(stated: Stated, name: str, of: str, rank: int, array: Array, whole: Array) -> Part:
+    """The part that a program says of an output; `Unmatched` where it is of another tensor than the one device's."""
+    if stated.whole != whole.shape:
+        raise Unmatched(
+            f"output {name!r} of rank {rank} is by its sharding of a tensor of shape {stated.whole}, that of the one"
+            f" device has {tuple(whole.shape)}"
+        )
+    if stated.shape() != array.shape:
+        raise Unmatched(
+            f"output {name!r} of rank {rank} has shape {tuple(array.shape)}, and by its sharding {stated.shape()}"
+        )
+    return Part(of, stated.runs)
 
 
 def uniform(array: Array) -> bool:

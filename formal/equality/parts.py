@@ -99,6 +99,10 @@ def greatest_of(x: Array) -> float:
     return float(np.max(np.abs(x[np.isfinite(x)]), initial=0.0))
 
 
+MOST_OTHERS = 8
+"""Places where ranks have parts of one kind, that each looks at for what it receives."""
+
+
 class Places:
     """What is learnt of a rank: which part it has of tensors that fall into so many."""
 
@@ -109,6 +113,7 @@ class Places:
         self.firsts: dict[tuple[int, int], set[int]] = {}
         self.rows = set[Runs]()
         self.cuts: dict[tuple[int, int], set[int]] = {}
+        self.others: dict[tuple[int, int], tuple[Runs, ...]] = {}
 
     def part_number(self, parts: int) -> int:
         """Which of so many parts this rank has, as far as is known."""
@@ -159,6 +164,15 @@ class Places:
                 self.seen.setdefault(m // n, set()).add(runs[0][1] // n)
             elif len(runs) > 1:
                 self.rows.add(runs)
+
+    def has(self) -> dict[tuple[int, int], set[Runs]]:
+        """Where this rank has parts of n of m positions, or rows of n positions (m 0)."""
+        found: dict[tuple[int, int], set[Runs]] = {
+            (n, m): {((0, first, n),) for first in firsts} for (n, m), firsts in self.firsts.items()
+        }
+        for runs in self.rows:
+            found.setdefault((sum(many for _, _, many in runs), 0), set()).add(runs)
+        return found
 
     def usual(self, shape: Sequence[int], whole: Sequence[int], place: tuple[Runs, ...], ruled: Sequence[bool]) -> bool:
         """Whether a result may lie there: as an input does, or in the block of this rank; of a `ruled` dimension
@@ -245,6 +259,17 @@ class Places:
 
 Found = tuple[tuple[Runs, ...], Sequence[int], Sequence[int]]
 """Where values tell that a tensor lies, its shape, and that of the whole."""
+
+
+def tell_others(places: Sequence[Places]) -> None:
+    """Tells every rank where others have parts, which they may send; not where very many have others."""
+    found: dict[tuple[int, int], set[Runs]] = {}
+    for mine in places:
+        for key, runs in mine.has().items():
+            found.setdefault(key, set()).update(runs)
+    others = {key: tuple(sorted(runs)) for key, runs in found.items() if len(runs) <= MOST_OTHERS}
+    for mine in places:
+        mine.others = others
 
 
 def one_rule(places: Sequence[Places], found: Sequence[Found]) -> list[bool]:

@@ -20,17 +20,23 @@ from ...models.equality.program import Described, RankProgram, Step
 from ...models.equality.schedule import Race, Stuck
 from ...models.text import InputError
 from .breaks import Breaks
-from .givens import Givens, ProgramWithSources, Unmatched, constant_of, stated_part
+from .givens import Givens, ProgramWithSources, Unmatched, constant_of, placed_part, stated_part
 from .layouts import NOTHING, Layouts
 from .meshes import Alone, Classes, classes_of, mesh_pair
 from .numbers import After, Array, Numbers, Rounding, run_alone, run_ranks, run_single, same_array
-from .parts import NEAR, Places, alike, first_difference, greatest, one_rule, part_elements, rounded_alike
+from .parts import NEAR, Places, alike, first_difference, greatest, one_rule, part_elements, rounded_alike, tell_others
 from .relations import Relations
 from .rounding import Bound, rounding_bound
 from .tables import with_tables
 
 LARGE = 1000.0
 """What large inputs are multiplied with: exp overflows unless the greatest element is subtracted."""
+
+SMALL = 1e-4
+"""What small inputs are multiplied with: what is added to a divisor so that it is not 0, as Adam's, tells then."""
+
+MOST_RUNS = 2
+"""Runs in which relations are looked for: on the inputs given and on drawn ones."""
 
 LEAST_RANKS = 8
 """From so many ranks on those of a mesh are looked at all at once; fewer are as soon looked at one after another."""
@@ -112,6 +118,7 @@ class Question:
         for program in dict.fromkeys(held.program for held in self.ranks):
             for places in self.places:
                 places.learn_cuts(program)
+        tell_others(self.places)
         self.results = [[] for _ in self.ranks]
 
     @property
@@ -176,14 +183,16 @@ class Question:
             return Difference("", None, f"a rank reads outside a tensor on the inputs given: {error}")
 
     def _varied(self, seed: int, still: frozenset[str]) -> Difference | None:
-        """The first difference on drawn and on large inputs; constants and what stays `still` are as they are."""
+        """The first difference on drawn, large and small inputs; constants and what stays `still` are as they are."""
         rng = np.random.default_rng(seed)
         base = {s.number: np.asarray(self.single.arrays[s.number]) for s in self.single.program.sources}
         stay = {s.number for s in self.single.program.sources if s.kind == "constant" or s.name in still}
         drawn = {n: (rng.standard_normal(a.shape) if _real(a) else _drawn(a, rng)) for n, a in base.items()}
         large = {n: (a.astype(np.float64) * LARGE if _real(a) else a) for n, a in base.items()}
+        small = {n: (a.astype(np.float64) * SMALL if _real(a) else a) for n, a in drawn.items()}
         del self.runs[1:]
-        for inputs, only_finite in ((drawn, False), (large, True)):
+        for inputs, only_finite in ((drawn, False), (large, True), (small, False)):
+            seen = len(self.runs) if inputs is small else MOST_RUNS
             inputs = in_doubles({n: base[n] if n in stay else a for n, a in inputs.items()})
             try:
                 run_single(self.single.program, inputs)
@@ -193,6 +202,7 @@ class Question:
                 found = self._beyond(self._compared(inputs, only_finite), inputs, only_finite)
             except IndexError as error:
                 found = Difference("", None, f"a rank reads outside a tensor on inputs of this kind: {error}")
+            del self.runs[seen:]
             if found is not None:
                 return found
         return None
@@ -282,7 +292,7 @@ class Question:
             return stated_part(said, name, rank, array, whole, len(self.ranks))
         stated = self.ranks[rank].outputs.get(name) if said is None else None
         if stated is not None and (stated.everywhere or stated.whole == whole.shape):
-            return _stated_part(stated, name, of, rank, array, whole)
+            return placed_part(stated, name, of, rank, array, whole)
         place = self.places[rank].find(array, whole)
         if stated is not None and stated.shape() == array.shape and len(stated.whole) == whole.ndim:
             return self._within(stated, of, rank, whole.shape, None if place is None else place[0])
@@ -419,20 +429,6 @@ class Question:
             floors,
             tuple(() for _ in self.ranks),
         )
-
-
-def _stated_part(stated: Stated, name: str, of: str, rank: int, array: Array, whole: Array) -> Part:
-    """The part that a program says of an output; `Unmatched` where it is of another tensor than the one device's."""
-    if stated.whole != whole.shape:
-        raise Unmatched(
-            f"output {name!r} of rank {rank} is by its sharding of a tensor of shape {stated.whole}, that of the one"
-            f" device has {tuple(whole.shape)}"
-        )
-    if stated.shape() != array.shape:
-        raise Unmatched(
-            f"output {name!r} of rank {rank} has shape {tuple(array.shape)}, and by its sharding {stated.shape()}"
-        )
-    return Part(of, stated.runs)
 
 
 def _drawn(a: Array, rng: np.random.Generator) -> Array:

@@ -271,5 +271,6 @@ def _places(shape: Sequence[int], whole: Sequence[int], places: Places) -> list[
         every = range(places.rank, m, places.ranks)
         rows += [runs_of(every)] if 1 < n == len(every) else []
         blocks = [((0, first, n),) for first in firsts]  # first: masks of every other row have the same numbers
-        choices.append(list(dict.fromkeys([*blocks, *rows])))
+        others = [r for r in places.others.get((n, 0), ()) if max(t + k for _, t, k in r) <= m]
+        choices.append(list(dict.fromkeys([*blocks, *rows, *places.others.get((n, m), ()), *others])))
     return [place for place, _ in zip(product(*choices), range(MOST_PLACES), strict=False)]

@@ -26,6 +26,7 @@ from ...proofs.equality.file import write_equality
 from ...proofs.publishing.publisher import Published
 from .alike import AlikeQuestion, alike_question, corner_ranks
 from .flat import with_flat_inputs
+from .fused import with_parts
 from .givens import ProgramWithSources, Unmatched
 from .layouts import Layouts, all_reduce_outputs
 from .numbers import Numbers, run_ranks
@@ -257,7 +258,8 @@ def _question(
         reduced = all_reduce_outputs(held.program, partial, len(many))
         programs.append(ProgramWithSources(reduced, held.arrays, held.inputs, held.outputs))
     try:
-        return Question(with_flat_inputs(one, programs, said.inputs), programs, said, races, stuck)
+        flat = with_flat_inputs(one, programs, said.inputs)
+        return Question(flat, with_parts(flat, programs, said.inputs), said, races, stuck)
     except Unmatched as error:
         raise InputError(str(error)) from error
 

@@ -14,12 +14,14 @@ from typing import Final
 import numpy as np
 
 from ...models.equality.pair import Given, Known
-from ...models.equality.program import Described, Step, Word
+from ...models.equality.program import KEPT, Described, Step, Word
 from .givens import ProgramWithSources
-from .numbers import Array
+from .numbers import Array, evaluate
 
 MOST_STEPS: Final = 256
 """Into which one table is written out: 64 rows of a mask take 4 steps each."""
+MOST_NUMBERS: Final = 1 << 20
+"""Of a table that is put in order."""
 MOST_WHOLE: Final = 1 << 53
 """Numbers beyond are no doubles."""
 
@@ -43,7 +45,39 @@ def with_tables(held: ProgramWithSources, given: dict[int, Given]) -> ProgramWit
     kept = tuple(s for s in program.sources if s.number not in gone)
     for number in gone & constants:
         del given[number]
-    return replace(held, program=replace(program, sources=kept, steps=(*made, *program.steps), tensors=tuple(tensors)))
+    ordered = _in_order((*made, *program.steps), tensors)
+    return replace(held, program=replace(program, sources=kept, steps=ordered, tensors=tuple(tensors)))
+
+
+def _in_order(steps: tuple[Step, ...], tensors: list[Described]) -> tuple[Step, ...]:
+    """Steps with whole numbers that constants alone are put in order of written out too: places of rows that are put
+    back.
+    """
+    if all(step.operator != "sort" for step in steps):
+        return steps
+    known, kept = dict[int, Array](), list[Step]()
+    for step in steps:
+        kept.append(step)
+        whole = all(tensors[n].dtype.startswith("int") for n in step.makes)
+        if not whole or step.operator in KEPT or "ranks" in dict(step.words) or any(n not in known for n in step.reads):
+            continue
+        if sum(known[n].size for n in step.reads) > MOST_NUMBERS:
+            continue
+        values = evaluate(step, [known[n] for n in step.reads])
+        known |= {n: v for n, v in zip(step.makes, values, strict=True) if bool(np.all(v == np.floor(v)))}
+        if step.operator == "sort" and len(np.unique(known[step.reads[0]])) == known[step.reads[0]].size:
+            written = [_written(n, tensors[n].dtype, v, tensors) for n, v in zip(step.makes, values, strict=True)]
+            if all(w is not None for w in written):
+                kept[-1:] = [one for w in written if w is not None for one in w]
+    return tuple(kept)
+
+
+def _written(number: int, dtype: str, value: Array, tensors: list[Described]) -> list[Step] | None:
+    steps = _Written(number, dtype, len(tensors)).of(value.astype(np.int64))
+    if steps is None:
+        return None
+    tensors += [described for step, described in steps if step.makes != (number,)]
+    return [step for step, _ in steps]
 
 
 class _Written:

@@ -158,17 +158,44 @@ class Abstraction(Algebra):
                 found[v] = min(s for key, s in firsts if key == least)
             else:
                 lone.append(v)
-        for v in lone:  # known by its position alone: the number beside it is 0
-            for form in forms:
-                terms = {
-                    f[0][1][0][0][0][0]: c
-                    for (r, f), c in form
-                    if not r and len(f) == 1 and f[0][0] == self.iota and f[0][2] == 1
-                }
-                beside = dict(form).get(((), ()), Fraction(0)) - sum(
-                    c * found[w] for w, c in terms.items() if w in found
-                )
-                if v in terms and (beside / terms[v]).denominator == 1:
-                    found[v] = int(beside / terms[v])
-                    return found
+        self._of_positions(forms, lone, found)
         return found
+
+    def _of_positions(self, forms: Sequence[Form], lone: Sequence[int], found: dict[int, int]) -> None:
+        """Where variables begin that are known by their positions alone: so that the number beside one of them is 0,
+        and nothing stands beside the position of another that is a factor, as of p in p s + 2 s.
+        """
+        one = next((v for v in lone if self._by_number(forms, v, found)), None)
+        for v in lone:
+            if v != one:
+                self._by_factor(forms, v, found)
+
+    def _by_number(self, forms: Sequence[Form], v: int, found: dict[int, int]) -> bool:
+        for form in forms:
+            terms = {
+                f[0][1][0][0][0][0]: c
+                for (r, f), c in form
+                if not r and len(f) == 1 and f[0][0] == self.iota and f[0][2] == 1
+            }
+            beside = dict(form).get(((), ()), Fraction(0)) - sum(c * found[w] for w, c in terms.items() if w in found)
+            if v in terms and (beside / terms[v]).denominator == 1:
+                found[v] = int(beside / terms[v])
+                return True
+        return False
+
+    def _by_factor(self, forms: Sequence[Form], v: int, found: dict[int, int]) -> None:
+        shifts = list[tuple[tuple[object, ...], int]]()
+        for form in forms:
+            known = dict(form)
+            for (ranges, factors), c in form:
+                rest = tuple(f for f in factors if f[:2] != (self.iota, (variable(v),)))
+                if ranges or len(rest) + 1 != len(factors) or not rest or any(h == self.iota for h, _, _ in rest):
+                    continue
+                beside = known.get(((), rest), Fraction(0))
+                for w, moved in found.items():
+                    pair = tuple(sorted((*rest, (self.iota, (variable(w),), ONE))))
+                    beside -= known.get(((), pair), Fraction(0)) * moved if w != v else 0
+                if (beside / c).denominator == 1:
+                    shifts.append(((tuple(sorted((h, p) for h, _, p in rest)), c), int(beside / c)))
+        if shifts:
+            found[v] = min(shifts)[1]

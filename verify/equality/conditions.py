@@ -67,9 +67,9 @@ class Conditions(Abstraction):
 
     def _by_case(self, p: Form, condition: Callable[[Form], Form]) -> Form | None:
         """A condition on what depends on a truth value t: t [p where t is 1] + (1 - t) [p where t is 0]."""
-        for (ranges, factors), _ in p:
-            for h, at, _ in factors if not ranges else ():
-                if not self.is_truth(h):
+        for (_, factors), _ in p:
+            for h, at, _ in factors:
+                if not self.is_truth(h) or any(v < 0 for i in at for v, _ in i[0]):
                     continue
                 yes, no = (condition(case) for case in self.cases(p, h, at))
                 return self.choice(self.element(h, at), yes, no)

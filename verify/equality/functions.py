@@ -12,11 +12,15 @@ from .forms import MOST_POWER, MOST_TERMS, ONE, require_short
 from .index import OWN, Index, Range, Undecided, constant, variable
 from .infinity import Infinity
 from .labels import content, ranges_of
-from .terms import ZERO, Factor, Form, Head, Kind, Power, Term
+from .terms import TRUTHS, ZERO, Factor, Form, Head, Kind, Power, Term
 
 HALF: Final = Fraction(1, 2)
 LARGEST_POWER: Final = 64
 """Numerator and denominator of a power that is taken of a form."""
+MOST_CANCELLED: Final = 8
+"""Sums of one product that are what the other one is divided by."""
+MOST_SUMMED: Final = 16
+"""Terms of such a sum."""
 ROOTS: Final = 64
 """Of work for the squares that are looked for in a number."""
 
@@ -41,24 +45,51 @@ class Forms(Infinity):
             for _ in range(int(e) - 1):
                 found = self.product(found, p)
             return found
-        out: list[Factor] = []
+        size, common, base = self._as_base(p, e)
+        factor = self._root(size, e)
+        out = [(h, at, q * e) for h, at, q in (*common, *base)]
+        return self._of([(c, list(r), [*f, *out]) for (r, f), c in factor])
+
+    def _as_base(self, p: Form, e: Power) -> tuple[Fraction, list[Factor], list[Factor]]:
+        """A form as a number, factors of all its terms that leave a power, and the base that is left, if any."""
         common = self._common(p, e)
         inner = self._of(
             [(c, list(ranges), [*factors, *((h, at, -q) for h, at, q in common)]) for (ranges, factors), c in p]
         )
-        out.extend((h, at, q * e) for h, at, q in common)
         size = content(inner)
         if e.denominator not in (1, 2):
             size = ONE
         elif len(inner) == 1 and e.denominator == 1:
             size = inner[0][1]
         inner = self.times(inner, 1 / size)
-        factor = self._root(size, e)
         if inner == self.number(1):
-            return self._of([(c, list(r), [*f, *out]) for (r, f), c in factor])
+            return size, common, []
         base = self.abstract(Kind.BASE, "base", (), (inner,))
         (((_, ((h, at, _),)), _),) = base
-        return self._of([(c, list(r), [*f, *out, (h, at, e)]) for (r, f), c in factor])
+        return size, common, [(h, at, ONE)]
+
+    def product(self, a: Form, b: Form) -> Form:
+        """The product; a sum times what is divided by it is what is left: (x + y) (z / (x + y)) = z."""
+        for _ in range(MOST_CANCELLED):
+            found = self._cancelled(a, b) or self._cancelled(b, a)
+            if found is None:
+                break
+            a, b = found
+        return super().product(a, b)
+
+    def _cancelled(self, a: Form, b: Form) -> tuple[Form, Form] | None:
+        """Without the sum `a` where every term of `b` is divided by it; None where none is."""
+        if not b or not a or len(a) > MOST_SUMMED or (len(a) == 1 and not a[0][0][0]):
+            return None
+        below = {f[:2] for f in b[0][0][1] if f[2] <= -1 and self.heads[f[0]].kind is Kind.BASE}
+        for (_, factors), _ in b[1:]:
+            below &= {f[:2] for f in factors if f[2] <= -1} if below else below
+        if not below:
+            return None
+        size, common, base = self._as_base(a, Fraction(-1))
+        if not base or base[0][:2] not in below:
+            return None
+        return self._of([(size, [], common)]), self._of([(c, list(r), [*f, *base]) for (r, f), c in b])
 
     def _root(self, size: Fraction, e: Power) -> Form:
         """A positive number to a power in halves; any number to a whole one."""
@@ -113,10 +144,9 @@ class Forms(Infinity):
         found, rest = self.number(1), list[tuple[Term, Fraction]]()
         for term, c in p:
             ranges, factors = term
-            head = self.heads[factors[0][0]] if len(factors) == 1 and not ranges and factors[0][2] == 1 else None
-            if head is not None and head.kind is Kind.LOG:
+            if not ranges and len(factors) == 1 and factors[0][2] == 1 and self.heads[factors[0][0]].kind is Kind.LOG:
                 found = self.product(found, self.power(self._body(factors[0]), c))
-            elif head is not None and (head.kind is Kind.GREATEST or head.name == "maximum"):
+            elif not ranges and self._of_greatest(factors):
                 found = self.product(found, self._exp(((term, c),)))
             else:
                 rest.append((term, c))
@@ -124,6 +154,15 @@ class Forms(Infinity):
             return found
         masked = self.by_infinity(tuple(rest), self._exp_beside)
         return self.product(found, self._exp(tuple(rest)) if masked is None else masked)
+
+    def _of_greatest(self, factors: Sequence[Factor]) -> bool:
+        """Whether factors are a greatest value, and truth values that choose it: what is subtracted before exp, or not
+        where it is no number.
+        """
+        heads = [self.heads[h] for h, _, p in factors if p == 1]
+        most = [head for head in heads if head.kind is Kind.GREATEST or head.name == "maximum"]
+        rest = [head for head in heads if head.kind in TRUTHS or head.name in ("eq", "ne")]
+        return len(most) == 1 and len(rest) + 1 == len(factors)
 
     def _exp_beside(self, p: Form, sign: int) -> Form:
         """exp(p), beside the infinity of a sign: 0 where that is subtracted, beyond all numbers where it is added."""
@@ -140,7 +179,9 @@ class Forms(Infinity):
         return self._of([(ONE, [], [(h, at, size) if h <= g else (g, to, -size)])])
 
     def log(self, p: Form) -> Form:
-        """log(p) for p above 0; exponentials in every term are numbers beside it."""
+        """log(p) for p above 0; exponentials in every term are numbers beside it; of 0 it is minus infinity."""
+        if not p:
+            return self.times(self.infinity(), Fraction(-1))
         found, inner = ZERO, p
         for h, at, q in self._common(p, HALF):
             if self.heads[h].kind is Kind.EXP:

@@ -74,6 +74,8 @@ class Segments:
                 x, new = reads
                 parts = [self.slice(x, dim, 0, start), new, self.slice(x, dim, stop, x.shape[dim])]
                 return (self.concatenate([p for p in parts if prod(p.shape)] or [x], dim),)
+            case "slice_scatter", {"dim": int(dim), "start": int(start), "stop": int(stop), "step": int(by)}:
+                return (self._every(reads, dim, start, stop, by),)
             case "reshape", {"shape": tuple(shape)}:
                 return (self.reshape(reads[0], shape),)
         plain = [r for r in reads if isinstance(r, Value)]
@@ -82,6 +84,19 @@ class Segments:
         if name not in ELEMENTWISE:
             raise Undecided(f"{name} of tensors that are packed one behind another")
         return (self.each(reads, lambda parts: self.meaning.of(step, parts)[0]),)
+
+    def _every(self, reads: Sequence[Tensor], dim: int, start: int, stop: int, by: int) -> Tensor:
+        """Every `by`-th position of a dimension replaced: one column where the dimension is rows of `by` positions."""
+        x, new = reads
+        size, shape = x.shape[dim], x.shape
+        rows, rest = divmod(size, by)
+        taken = new.shape[dim] if dim < len(new.shape) else 0
+        if rest or not 0 <= start < by or not start + (rows - 1) * by < stop <= size or taken != rows:
+            raise Undecided(f"slice_scatter of every {by}-th of {size} positions from {start} to {stop}")
+        wide = self.reshape(x, (*shape[:dim], rows, by, *shape[dim + 1 :]))
+        column = self.reshape(new, (*shape[:dim], rows, 1, *shape[dim + 1 :]))
+        parts = [self.slice(wide, dim + 1, 0, start), column, self.slice(wide, dim + 1, start + 1, by)]
+        return self.reshape(self.concatenate([p for p in parts if prod(p.shape)] or [x], dim + 1), shape)
 
     # ------------------------------------------------------------------ parts
 

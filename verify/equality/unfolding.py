@@ -4,7 +4,8 @@ names    give way to what they stand for, the last named first, until both forms
          device is named after those that it is made of, so this ends.  With N(v) = exp(v), f = N(a) + 1 becomes
          exp(a) + 1
 sums     over heads or ranks of which one form has every value as a term of its own are written out in the other
-within   where no names are left, conditions inside powers and logarithms are decided where free variables lie
+within   where no names are left, conditions inside powers and logarithms are decided where free variables lie, and
+         squares of absolute values are squares
 cleared  last, what is left is multiplied with what it is divided by: a / (a + b) + b / (a + b) - 1 is a + b - a - b
 """
 
@@ -163,10 +164,12 @@ class Unfolding:
 
         def new(f: Factor, here: Box) -> Form | None:
             head = self.forms.heads[f[0]]
-            if head.kind not in (Kind.BASE, Kind.LOG):
+            alone = head.kind is Kind.FUNCTION and head.name == "abs"
+            squared = alone and f[2].denominator == 1 and f[2].numerator % 2 == 0  # |x| |x| = x x
+            if head.kind not in (Kind.BASE, Kind.LOG) and not squared:
                 return None
             of = self.forms.within(self.forms.substitute(head.of[0], dict(enumerate(f[1]))), here)
-            return self.forms.power(of if head.kind is Kind.BASE else self.forms.log(of), f[2])
+            return self.forms.power(self.forms.log(of) if head.kind is Kind.LOG else of, f[2])
 
         return self.forms.plus(*(self._term(term, c, new, box) for term, c in form))
 

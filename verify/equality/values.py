@@ -299,6 +299,11 @@ class Tensors:
                 if low < high:
                     pieces.append(((*box[: v[0]], (low, high), *box[v[0] + 1 :]), self.forms.substitute(form, values)))
             return self._value((*value.digits[:dim], (count,), *value.digits[dim + 1 :]), pieces)
+        rows, rest = divmod(prod(sizes), step)
+        if step > 1 and not rest and start < step and start + (rows - 1) * step < stop:  # a column of rows of `step`
+            wide = self.reshape(value, (*value.shape[:dim], rows, step, *value.shape[dim + 1 :]))
+            column = self.slice(wide, dim + 1, start, start + 1)
+            return self.reshape(column, (*value.shape[:dim], rows, *value.shape[dim + 1 :]))
         boxes = boxes_of(start, stop, sizes)
         if len(boxes) != 1 or step != 1:
             raise Undecided(f"a slice from {start} to {stop} of a dimension with digits {sizes}")

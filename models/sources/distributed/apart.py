@@ -1,5 +1,5 @@
 """Takes operators apart into those that are known: what FSDP2 copies into and out of the tensors that it sends, lists
-of tensors, logarithms of sums of exponentials, and attention as one operator with its gradient.
+of tensors, products, logarithms of sums of exponentials, and attention as one operator with its gradient.
 """
 
 from __future__ import annotations
@@ -167,8 +167,32 @@ def _log_sigmoid_gradient(grad: torch.Tensor, x: torch.Tensor, buffer: torch.Ten
     return grad * (-x).sigmoid()
 
 
+def _product(x: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> torch.Tensor:
+    """The product along a dimension, or of all elements."""
+    x = x if dtype is None else x.to(dtype)
+    x, dim = (x.reshape(-1), 0) if dim is None else (x, dim)
+    if not x.shape[dim]:
+        return x.sum(dim, keepdim) + 1
+    found, *rest = x.split(1, dim)
+    for one in rest:
+        found = found * one
+    return found if keepdim else found.squeeze(dim)
+
+
+def _products(x: torch.Tensor, dim: int, *, dtype: Any = None) -> torch.Tensor:
+    """The products of all elements up to each, along a dimension."""
+    x = x if dtype is None else x.to(dtype)
+    found = list[torch.Tensor]()
+    for one in x.split(1, dim) if x.dim() and x.shape[dim] else ():
+        found.append(found[-1] * one if found else one)
+    return torch.cat(found, dim) if found else x.clone()
+
+
 PARTS: Final[Mapping[str, Callable[..., Any]]] = {
     **WINDOWS,
+    "aten::prod": _product,
+    "aten::prod.dim_int": _product,
+    "aten::cumprod": _products,
     "aten::logaddexp": _log_of_both,
     "aten::log_sigmoid_forward": _log_sigmoid,
     "aten::log_sigmoid_backward": _log_sigmoid_gradient,

@@ -26,6 +26,7 @@ from .needed import without_waste
 from .past import HostReads, SetUp, forget_ranks, scattering_own, seeing_freed
 from .pipelining import voting_alone
 from .recorder import Recorder
+from .shared import give
 from .storage import numbers_of
 from .waits import seeing_futures
 
@@ -91,13 +92,11 @@ def _made(found: object) -> tuple[Callable[..., object], object]:
 def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Captured:
     recorder, wanted = Recorder(), dict[str, torch.Tensor]()
     stated, placed = dict[str, Stated](), dict[str, Stated]()
-    for name, tensor in _reachable(called).items():
-        local = _local(tensor)
+    held = _reachable(called)
+    for name, tensor in held.items():
         stated |= _stated(name, tensor)
-        if recorder.memory.find(local) is None:
-            recorder.source(local, name, "parameter")
-            if tensor.requires_grad and tensor.is_leaf:
-                wanted[name] = tensor
+    kept = give(recorder, {name: _local(tensor) for name, tensor in held.items()})
+    wanted |= {name: held[name] for name in kept if held[name].requires_grad and held[name].is_leaf}
     args, kwargs = _arguments(inputs)
     new = dict[int | str, Any]()
     asked = any(isinstance(t, torch.Tensor) and t.requires_grad for t in tree_leaves((args, kwargs)))
@@ -106,8 +105,8 @@ def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Capt
         new[key] = _input(recorder, name, value, anyway, wanted)
         for inner, tensor in _named(value, name):
             stated |= _stated(inner, tensor)
-    before = {name: tensor.grad for name, tensor in wanted.items()}
-    for tensor in wanted.values():
+    before = {name: (tensor.grad, _copied(tensor.grad)) for name, tensor in wanted.items()}
+    for tensor in wanted.values() if gradients else ():
         tensor.grad = None
     with recorder, HostReads(recorder), seeing_freed(recorder), sdpa_kernel(SDPBackend.MATH):
         out = called(*(new[i] for i in range(len(args))), **{k: new[k] for k in kwargs})
@@ -122,8 +121,6 @@ def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Capt
                 placed |= _stated(name, grad)
                 results[name] = _local(grad)
                 numbers[name] = recorder.number(results[name])
-    for name, tensor in wanted.items():
-        tensor.grad = before[name]
     for name, tensor in whole.items():
         placed |= _stated(name, tensor)
     program = without_waste(
@@ -131,9 +128,33 @@ def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Capt
     )
     arrays = {s.number: _array(recorder.arrays[s.number]) for s in program.sources}
     received = {number: _array(tensor) for number, tensor in recorder.received.items()}
-    given = tuple(_array(t) for t in results.values())
+    given = tuple(_array(t).copy() for t in results.values())
+    _put_back(recorder, {name: _local(held[name]) for name in kept}, before, wanted)
     events = tuple(recorder.waits.events)
     return Captured(program, arrays, received, given, recorder.waits.race, events, stated, placed)
+
+
+def _copied(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return None if tensor is None else _local(tensor.detach()).clone()
+
+
+def _put_back(
+    recorder: Recorder,
+    held: Mapping[str, torch.Tensor],
+    gradients: Mapping[str, tuple[torch.Tensor | None, torch.Tensor | None]],
+    wanted: Mapping[str, torch.Tensor],
+) -> None:
+    """What the program holds as it was: another rank, in a process of its own, would begin with that too."""
+    numbers = {s.name: s.number for s in recorder.sources}
+    for name, tensor in held.items():
+        was = recorder.arrays[numbers[name]]
+        now = numbers_of(tensor.detach())
+        if now.untyped_storage().nbytes() and now.shape == was.shape and not torch.equal(now, was):
+            now.copy_(was)
+    for name, (gradient, was_there) in gradients.items():
+        wanted[name].grad = gradient
+        if gradient is not None and was_there is not None:
+            _local(gradient.detach()).copy_(was_there)
 
 
 def _stated(name: str, tensor: torch.Tensor) -> dict[str, Stated]:

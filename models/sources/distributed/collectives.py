@@ -109,15 +109,26 @@ def _which(recorder: Recorder, asked: object, ranks: tuple[int, ...], message: b
 Args = Sequence[Any]
 
 
-def record(recorder: Recorder, name: str, args: Args, run: Callable[[], object]) -> object:
+def record(recorder: Recorder, name: str, args: Args, call: Callable[[Args], object]) -> object:
     """One operator of `c10d` or `_c10d_functional`, as `_record` says; what its own group has under way is in order."""
     op = name.rpartition("::")[2]
     if op not in ("send", "recv_"):  # no order holds between messages and collectives
         recorder.waits.calling = next((g for a in args if (g := _group_or_none(a)) is not None), "")
     try:
-        return _record(recorder, name, args, run)
+        return _record(recorder, name, args, lambda: call(_as_taken(op, args)))
     finally:
         recorder.waits.calling = ""
+
+
+def _as_taken(op: str, args: Args) -> Args:
+    """Operands as a group takes them that sends nothing: it scatters no parts that are stacked in a dimension of their
+    own, as others do.
+    """
+    if op != "_reduce_scatter_base_" or args[1].dim() <= args[0].dim():
+        return args
+    with torch.utils._python_dispatch._disable_current_modes():
+        whole = args[1].reshape(-1, *args[0].shape[1:])
+    return (args[0], whole, *args[2:])
 
 
 def _group_or_none(value: object) -> str | None:
@@ -196,7 +207,8 @@ def _written_down(
             ranks = _group(args[2])
             found = [(args[0], _exchanged(recorder, args[1], ranks, args[4], args[3], tuple(args[0].shape)))]
         case "alltoall_":
-            found = _exchanged_lists(recorder, args[0], args[1], _group(args[2]))
+            ranks = _group(args[2])
+            found = _exchanged_lists(recorder, args[0], args[1], ranks)
         case "send":
             ranks, found = _group(args[1]), []
             for t in args[0]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from . import operators
 from .apart import PARTS
 from .collectives import record
 from .pairs import PAIRS
+from .shared import beside
 from .storage import Memory, Ref, View, dtype_of, numbers_of, shape_of
 from .views import of_pairs
 from .views import views as views_of
@@ -121,7 +121,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         """What is known of a tensor."""
         ref = self.memory.find(tensor)
         if ref is None and tensor.untyped_storage()._cdata in self.memory.storages:
-            ref = self._beside(tensor)
+            ref = beside(self, tensor)
             if ref is None:
                 raise Unreadable(f"a view that no view operator made, {self.place()}")
         if ref is None:
@@ -132,30 +132,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         if ref is None:
             raise Unreadable(f"a tensor that is not known, {self.place()}")
         return ref
-
-    def _beside(self, tensor: torch.Tensor) -> Ref | None:
-        """A tensor whose storage is known and which no view operator made: as a view of the base, or of the whole
-        storage, where what lies beside the base is a constant; None if it is neither.
-        """
-        storage = tensor.untyped_storage()
-        roots = {id(ref.root): ref.root for key, ref in self.memory.refs.items() if key[0] == storage._cdata}
-        if len(roots) != 1:
-            return None
-        (root,) = roots.values()
-        found = self.memory.within(tensor, root)
-        if found is not None or root.offset is None or root.dtype != dtype_of(tensor):
-            return found
-        with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
-            wide = torch.empty(0, dtype=tensor.dtype).set_(storage)
-            first, last = root.offset, root.offset + prod(root.shape)
-            beside = [wide[:first].clone(), wide[last:].clone()]
-        parts = [self.reshape(self.memory.read(root), (last - first,), tensor.dtype)]
-        for k, piece in enumerate(beside):
-            if piece.numel():
-                number = self._constant(piece, piece)
-                parts.insert(k * len(parts), self.number(piece) if number is None else number)
-        number = self.step("cat", tuple(parts), {"dim": 0}, ((tuple(wide.shape), tensor.dtype),))[0]
-        return self.memory.within(tensor, self.memory.widen(root, wide, first, number))
 
     def free(self, storage: torch.UntypedStorage) -> None:
         """Memory is given back: what it holds later is not what it held."""
@@ -217,7 +193,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         if space == "profiler":  # names of stretches of time: no tensor is read or made
             return func(*args, **kwargs)
         if space in ("c10d", "_c10d_functional", "_c10d_functional_autograd"):
-            return record(self, f"{space}::{name}", args, lambda: func(*args, **kwargs))
+            return record(self, f"{space}::{name}", args, lambda given: func(*given, **kwargs))
         if name.rstrip("_") in RANDOM:
             if name.startswith(("native_dropout", "dropout")) and (args[1] == 0 or args[2:3] == (False,)):
                 return NotImplemented
@@ -336,7 +312,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
     def _strided(self, out: Any, tensor: torch.Tensor) -> Any:
         """Any elements of a storage, where they lie in order."""
         self.ref(tensor)
-        if self._beside(out) is None:
+        if beside(self, out) is None:
             raise Unreadable(f"as_strided ({self.place()}) of elements that do not lie in order is not known here")
         return out
 
@@ -364,12 +340,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         for tensor in out if isinstance(out, tuple | list) else (out,):
             with torch.utils._python_dispatch._disable_current_modes():
                 flat = numbers_of(tensor.detach()).reshape(-1)
-                number = self._constant(tensor, torch.zeros_like(flat) if unset else flat)
+                number = self.constant(tensor, torch.zeros_like(flat) if unset else flat)
             if number is not None:
                 self.bind(tensor, number)
         return out
 
-    def _constant(self, tensor: torch.Tensor, flat: torch.Tensor) -> int | None:
+    def constant(self, tensor: torch.Tensor, flat: torch.Tensor) -> int | None:
+        """A step that makes these numbers; None where they are a source of their own."""
         made = ((shape_of(tensor), dtype_of(tensor)),)
         if not len(flat) or bool((flat == flat[0]).all()):
             value = flat[0].item() if len(flat) else 0.0
