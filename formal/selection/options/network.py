@@ -39,7 +39,7 @@ class NetworkOptions:
     """rounds, 0 and more: of local search at the root"""
     shrink: float = 0.9
     """share of the labels, 0 to 1: what is left is presolved again when it is at most so much"""
-    work: int = 1 << 22
+    work: int = 1 << 16
     """entries of all joint tables, 0 and more: elimination of what presolve leaves is allowed up to it, and up
     to what sweeps have read so far
     """
