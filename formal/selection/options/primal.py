@@ -39,7 +39,7 @@ class PrimalOptions:
     fit_moves: int = 100
     """moves: of a round, besides two for three vertices"""
     turn_moves: int = 200
-    """moves: of a turn at least"""
+    """moves: of a turn at least; rounds of moves at the root of a small network"""
     turn_visits: int = 20
     """visits: of every vertex in a turn"""
     walk_idle: int = 1500

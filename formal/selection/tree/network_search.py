@@ -22,6 +22,7 @@ import numpy as np
 
 from ....models.problem.selection_problem import Ints
 from ....proofs.selection.certificates import Dual, Open, Record
+from ....proofs.selection.file import MAX_RECORDS
 from ..engines.encodings.relaxation import Relaxation
 from ..model.dense import alternating, sides
 from ..model.factored import Base
@@ -43,7 +44,7 @@ class NetworkSearch:
     def __init__(self, run: Run) -> None:
         self.outer, self.options, self.clock = run, run.options.network, run.clock
         self.held = self.records = self.spent = self.count = 0
-        self.checking_s = 0.0
+        self.begun_s = self.clock.seconds()
         self.goal = INFINITY
 
     def run(self) -> tuple[Record, int] | None:
@@ -146,8 +147,11 @@ class NetworkSearch:
     def _over(self) -> bool:
         """Out of time, of which the check of what was found has its part, or of room."""
         at = self.options
-        full = self.held > at.held or self.records > at.records
-        return full or self.clock.over() or self.clock.remaining_s() < self.checking_s
+        full = self.held > at.held or self.records > MAX_RECORDS >> 1
+        if full or self.clock.over():
+            return True
+        taken = self.clock.seconds() - self.begun_s
+        return not self.clock.counts and self.clock.remaining_s() < self.options.check * taken
 
     def _work(self, node: Node) -> None:
         """Bound the node, fix labels, branch."""
@@ -170,7 +174,7 @@ class NetworkSearch:
             self._keep(node, messages, bound)
             if bound >= self.target(net):
                 return
-            self._primal(node, messages, at.moves if root and not turn else 0)
+            self._primal(node, messages, self.outer.options.primal.turn_moves if root and not turn else 0)
             if bound >= self.target(net):
                 return
             before = int(node.cnt.sum())
@@ -217,7 +221,6 @@ class NetworkSearch:
         node.duals.append((node.messages, bound))
         node.bound = max(node.bound, bound)
         self.records += 1
-        self.checking_s += self.options.part_s * (node.net.flat.vertices + node.net.degree.sum() / 2)
 
     def _reduced(self, node: Node) -> bool:
         """Presolve what is left; False where that cannot be."""
