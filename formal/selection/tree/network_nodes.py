@@ -20,7 +20,7 @@ from .network_kernels import FAR, LIMIT
 @dataclass(eq=False)
 class Net:
     """A reduced problem in arrays: costs in units of 1/q, `constant` beside them.  `lift`: its solutions as those of
-    the run's problem.
+    the run's problem; `dense`: it has more table entries than what it was made of.
     """
 
     flat: DenseProblem
@@ -28,6 +28,7 @@ class Net:
     weight: Ints
     cells: Ints
     lift: Callable[[tuple[int, ...]], tuple[int, ...]]
+    dense: bool = False
 
     def __post_init__(self) -> None:
         self.constant = self.flat.problem.constant * self.q
@@ -69,6 +70,12 @@ class Net:
         cnt[v] = len(part)
         lab[here : here + len(part)] = sorted(part)
         return cnt, lab
+
+    def entries(self, cnt: Ints) -> int:
+        """Table entries of the labels left, where both ends have several."""
+        graph = self.flat.graph
+        several = np.where(cnt > 1, cnt, 0)
+        return int((several[graph.u] * several[graph.v]).sum())
 
     def domains(self, cnt: Ints, lab: Ints) -> Domains:
         """The labels left, vertex by vertex."""

@@ -189,7 +189,7 @@ class NetworkSearch:
         if int(node.cnt.max(initial=1)) == 1:
             node.point = True
             self._offer(node, node.lab[flat.label[:-1]], 0)
-        elif int(node.cnt.sum()) > at.shrink * flat.labels or not self._reduced(node):
+        elif int(node.cnt.sum()) > (at.shrink / 2 if net.dense else at.shrink) * flat.labels or not self._reduced(node):
             self._branch(node)
 
     def _settled(self, net: Net, messages: Ints, cnt: Ints, lab: Ints, most: int, share: int) -> int:
@@ -237,6 +237,7 @@ class NetworkSearch:
         inner = Net.of(presolved.problem, lift)
         if inner is None:
             return False
+        inner.dense = inner.flat.entries > net.entries(node.cnt)
         to_u, to_v = sides(net.flat.graph, node.messages)
         there = presolved.messages_there(Dual(tuple(to_u), tuple(to_v), net.q))
         messages = alternating(there.to_u, there.to_v) * inner.q // net.q
