@@ -14,12 +14,10 @@ class NetworkOptions:
     """table entries, 0 and more: larger networks go to the factored search, whose tables are shared"""
     root_sweeps: int = 200
     """double sweeps, 1 and more: at the root, where everything below begins"""
-    root_share: int = 500
-    """one part in so many of the gap, 1 and more: sweeps at the root end when one gains less"""
     sweeps: int = 6
     """double sweeps, 1 and more: at a node below"""
-    share: int = 20
-    """one part in so many of the gap, 1 and more: sweeps at a node end when one gains less"""
+    share: tuple[int, ...] = (500, 20)
+    """one part in so many of the gap, 1 and more: sweeps end when one gains less, at the root and at a node below"""
     again: float = 0.5
     """share of the labels, 0 to 1: a node is swept again when fixing took at least so many"""
     rounds: int = 8
@@ -44,6 +42,8 @@ class NetworkOptions:
     """
     held: int = 1 << 31
     """bytes, 0 and more: of messages in the proof tree; a larger tree stays open"""
+    records: int = 50_000
+    """records, 1 and more: of the tree; a file holds 100,000"""
     check: float = 0.6
     """share of the time that the search has taken, 0 and more: for writing and checking what it found (0.3 to 0.6 were
     measured); the search ends in time for it

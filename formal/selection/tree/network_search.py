@@ -22,7 +22,6 @@ import numpy as np
 
 from ....models.problem.selection_problem import Ints
 from ....proofs.selection.certificates import Dual, Open, Record
-from ....proofs.selection.file import MAX_RECORDS
 from ..engines.encodings.relaxation import Relaxation
 from ..model.dense import alternating, sides
 from ..model.factored import Base
@@ -75,8 +74,8 @@ class NetworkSearch:
         return presolved.proof_back(record), bound if bound >= INFINITY else min(bound, run.incumbent.cost)
 
     def _eliminated(self, node: Node) -> bool:
-        """Whether the whole problem of `node` was solved by elimination: as much of it is allowed as the search has
-        taken so far, since it may save as much.
+        """Whether the whole problem of `node` was solved by elimination: as much of it is allowed as is little beside
+        what the search has taken so far.
         """
         work = max(self.options.work, self.spent >> 5)
         network = node.net.flat.network
@@ -147,7 +146,7 @@ class NetworkSearch:
     def _over(self) -> bool:
         """Out of time, of which the check of what was found has its part, or of room."""
         at = self.options
-        full = self.held > at.held or self.records > MAX_RECORDS >> 1
+        full = self.held > at.held or self.records > at.records
         if full or self.clock.over():
             return True
         taken = self.clock.seconds() - self.begun_s
@@ -168,9 +167,8 @@ class NetworkSearch:
                 return
             root = not node.depth
             self.clock.charge(flat.entries // 100)
-            bound = self._settled(
-                net, messages, node.cnt, node.lab, *((at.root_sweeps, at.root_share) if root else (at.sweeps, at.share))
-            )
+            sweeps, share = (at.root_sweeps, at.share[0]) if root else (at.sweeps, at.share[1])
+            bound = self._settled(net, messages, node.cnt, node.lab, sweeps, share)
             self._keep(node, messages, bound)
             if bound >= self.target(net):
                 return
