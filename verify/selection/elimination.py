@@ -249,7 +249,7 @@ def _minima(
     budget.charge(prod(shape) * len(consumed) * (CELL_COST if kind is np.int64 else CELL_COST * OBJECT), place)
     ordered = _narrow_first(consumed, dict(zip(axes, shape, strict=True)))
     for part in _blocks(shape):
-        total = np.zeros((1,) * len(part), dtype=kind)
+        total: Ints = np.zeros((1,) * len(part), dtype=kind)
         for factor in ordered:
             values = factor.block(axes, part)
             if factor.holes:
