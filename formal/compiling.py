@@ -7,9 +7,11 @@ in time yesterday would not come today; whoever prints times says them apart.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 __all__ = ["compiled_s", "monotonic", "njit"]
@@ -66,6 +68,7 @@ else:
         import numba
 
         _listen()
+        _begin()
         return numba.njit(**options)
 
 
@@ -75,6 +78,22 @@ def _listen() -> None:
 
     listener = type("Listener", (event.Listener,), {"on_start": _start, "on_end": _end})()
     event.register("numba:compile", listener)
+
+
+def _begin() -> None:
+    """Have numba begin without SciPy's linear algebra, which takes longer to load than our kernels do: what multiplies
+    matrices still asks for it when it is compiled.
+    """
+    if "numba.np.arraymath" in sys.modules:
+        return
+    from numba.np import linalg
+
+    ask = linalg.ensure_blas
+    try:
+        linalg.ensure_blas = lambda: None
+        import_module("numba.np.arraymath")
+    finally:
+        linalg.ensure_blas = ask
 
 
 def _start(listener: object, event: object) -> None:

@@ -72,7 +72,7 @@ from shardproof.proofs.selection.certificates import Open, SelectionCertificate
 from shardproof.proofs.views.certificate import SubmeshCertificate
 from shardproof.proofs.views.file import encode_submesh_plan
 from shardproof.verify import budget as budgets
-from shardproof.verify.budget import Budget
+from shardproof.verify.budget import CELLS, Budget
 from shardproof.verify.collective_programs.placement import check_placement
 from shardproof.verify.collective_programs.program import check_members as check_programs
 from shardproof.verify.egraphs.extraction import check_extraction
@@ -80,7 +80,6 @@ from shardproof.verify.joint.plan import _check as check_joint
 from shardproof.verify.overlap.certificate import check_overlap
 from shardproof.verify.pipelines.certificate import check_pipeline
 from shardproof.verify.plan.plan import check_plan
-from shardproof.verify.plan.tables import CELLS
 from shardproof.verify.rewrites.library import check_library
 from shardproof.verify.schedules.certificate import check_schedule
 from shardproof.verify.selection.certificate import check_selection

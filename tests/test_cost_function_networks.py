@@ -9,7 +9,9 @@ import json
 import lzma
 import math
 import random
+from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 from pathlib import Path
 
@@ -20,15 +22,23 @@ from hypothesis import strategies as st
 from network_families import FAMILIES, HAS_TOULBAR2, least, small, toulbar2
 
 from shardproof.__main__ import run
+from shardproof.formal.selection.model.clock import Clock, Quiet
 from shardproof.formal.selection.options import Options
 from shardproof.formal.selection.options.limits import LIMITS
 from shardproof.formal.selection.options.network import NETWORK
 from shardproof.formal.selection.options.presolve import PRESOLVE
+from shardproof.formal.selection.options.primal import PRIMAL
+from shardproof.formal.selection.primal.incumbent import Incumbent
 from shardproof.formal.selection.solve import solve
+from shardproof.formal.selection.tree.branch_and_bound import new_run
+from shardproof.formal.selection.tree.network_kernels import FAR
+from shardproof.formal.selection.tree.network_nodes import Net, Node, first_node
+from shardproof.formal.selection.tree.network_search import NetworkSearch
 from shardproof.models.problem.claims import Status, Verdict
 from shardproof.models.problem.selection_problem import FORBIDDEN, ProblemError, SelectionProblem
 from shardproof.models.problem.uai import _exact
 from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.selection.certificates import Record, Reduced, Split
 from shardproof.proofs.selection.load import load_selection_problem, selection_problem
 from shardproof.verify.selection.certificate import check_selection
 
@@ -242,7 +252,11 @@ def test_the_upper_bound_is_an_assumption() -> None:
     assert np.array_equal(read("one 1 2 1 6\n2\n1 0 0 2\n0 5\n1 4\n").vertices[0].cost, [5, 4])
 
 
-TREE = Options(limits=replace(LIMITS, joint=0, last_joint=0), network=replace(NETWORK, shrink=0.8, moves=0, dive=3))
+TREE = Options(
+    limits=replace(LIMITS, joint=0, last_joint=0),
+    network=replace(NETWORK, shrink=0.8, dive=3),
+    primal=replace(PRIMAL, turn_moves=0, walk_idle=0),
+)
 """Nothing is eliminated, and first solutions are bad."""
 
 
@@ -298,3 +312,46 @@ def test_a_tree_that_is_not_done_has_a_bound_that_is_proved() -> None:
 def test_radio_links_are_proved() -> None:
     """One row of the published table of frequency assignments; hopeless for elimination (44 labels, width 7)."""
     assert proved(load_selection_problem(DATA / "CELAR6-SUB0.wcsp.xz")) == 159
+
+
+def begun(problem: SelectionProblem, options: Options) -> tuple[NetworkSearch, Node]:
+    """A search and the node of its whole problem, not presolved."""
+    run = new_run(problem, Incumbent(problem), Clock(), options, Fraction(0), Quiet(), 1)
+    net = Net.of(problem, lambda x: x)
+    assert net is not None
+    return NetworkSearch(run), first_node(net, None, -FAR, 0)
+
+
+def test_a_trial_below_the_bound_of_its_node_counts_as_no_gain() -> None:
+    """Bounds come from above a node, messages may be worth less: an exponent overflowed on cat_paths."""
+    problem = read(FAMILIES["auction"](7, n=12, goods=8))  # type: ignore[call-arg]
+    search, root = begun(problem, Options())
+    search.outer.incumbent.offer((1,) + (0,) * 11)
+    root.bound = search.target(root.net) - 1
+    search._branch(root)
+    assert root.children and min(child.bound for child in root.children) >= root.bound
+
+
+def test_what_has_left_since_comes_back_before_a_log_of_presolve() -> None:
+    """Solutions fall while the tree grows, so that logs are about labels that the checker has fixed: those of one
+    vertex in ten, not of every vertex.
+    """
+    split = left = 0
+    for seed in range(20, 26):
+        problem = read(FAMILIES["pedigree"](seed, n=60))  # type: ignore[call-arg]
+        answer = solve(problem, options=TREE)
+        assert answer.certificate is not None and answer.status is Status.OPTIMAL
+        assert check_selection(problem, answer.certificate).verdict is Verdict.PROVED
+        below = 0
+        for record in records_of(answer.certificate.proof):
+            below = below + 1 if isinstance(record, Split) and len(record.parts) == 1 else 0
+            split, left = split + (below > 0), left + isinstance(record, Reduced)
+    assert left > 10
+    assert 0 < split < 6 * left
+
+
+def records_of(record: Record) -> Iterator[Record]:
+    yield record
+    for child in record.children if isinstance(record, Split) else [getattr(record, "then", None)]:
+        if child is not None:
+            yield from records_of(child)

@@ -40,12 +40,12 @@ from shardproof.proofs.container.archive import read_container
 from shardproof.proofs.pipelines.certificate import PipelineCertificate
 from shardproof.proofs.pipelines.file import decode_pipeline, encode_pipeline, write_pipeline
 from shardproof.proofs.schedules.certificate import ScheduleCertificate
+from shardproof.verify.budget import CELLS
 from shardproof.verify.pipelines.certificate import _Check, check_pipeline
 from shardproof.verify.pipelines.choices import solution
 from shardproof.verify.pipelines.cuts import Known
 from shardproof.verify.pipelines.held import view_memory
 from shardproof.verify.pipelines.interleaved import all_lines, least_mean
-from shardproof.verify.plan.tables import CELLS
 
 Table = list[list[int]]
 

@@ -48,11 +48,12 @@ from shardproof.models.sources.training import TrainingStep
 from shardproof.proofs.joint.derivation import Derivation, Step
 from shardproof.proofs.overlap.certificate import OverlapCertificate
 from shardproof.proofs.plan.bundle import write_plan
+from shardproof.verify.budget import CELLS
 from shardproof.verify.joint.derivation import wrong_derivation
 from shardproof.verify.joint.plan import check_any_plan
 from shardproof.verify.overlap.certificate import OF_HOSTS, check_overlap
 from shardproof.verify.pipelines.division import wrong_division
-from shardproof.verify.plan.tables import CELLS, wrong_anywhere
+from shardproof.verify.plan.tables import wrong_anywhere
 from shardproof.verify.plan.used_entries import Entries
 
 FAST = load_machine("cloud-a100:1x2").with_host("600 GB/s", "assumption: a test")

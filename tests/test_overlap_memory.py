@@ -38,9 +38,9 @@ from shardproof.proofs.container.archive import read_container
 from shardproof.proofs.container.canonical import ContainerError
 from shardproof.proofs.overlap.certificate import OverlapCertificate
 from shardproof.proofs.overlap.file import decode_overlap, encode_overlap, write_overlap
+from shardproof.verify.budget import CELLS
 from shardproof.verify.overlap.certificate import check_members, expected_tasks
 from shardproof.verify.overlap.memory import blocks, inescapable, unavoidable
-from shardproof.verify.plan.tables import CELLS
 from shardproof.verify.plan.used_entries import Entries
 
 LIMIT = 950 << 10

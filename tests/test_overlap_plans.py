@@ -35,6 +35,7 @@ from shardproof.proofs.container.archive import read_container, write_container
 from shardproof.proofs.container.canonical import ContainerError, canonical
 from shardproof.proofs.overlap.certificate import OverlapCertificate
 from shardproof.proofs.overlap.file import encode_overlap, write_overlap
+from shardproof.verify.budget import CELLS
 from shardproof.verify.overlap.certificate import (
     check_members,
     check_overlap,
@@ -42,7 +43,6 @@ from shardproof.verify.overlap.certificate import (
     expected_tasks,
     wrong_tasks,
 )
-from shardproof.verify.plan.tables import CELLS
 from shardproof.verify.plan.used_entries import Entries
 
 

@@ -41,13 +41,13 @@ from shardproof.models.text import InputError
 from shardproof.proofs.container.canonical import ContainerError
 from shardproof.proofs.pipelines.certificate import Leaf, PipelineCertificate
 from shardproof.proofs.schedules.certificate import ScheduleCertificate
+from shardproof.verify.budget import CELLS
 from shardproof.verify.pipelines.bound import least_bytes
 from shardproof.verify.pipelines.certificate import _Check as Checker
 from shardproof.verify.pipelines.certificate import check_pipeline
 from shardproof.verify.pipelines.division import micro_batch_graph, wrong_division
 from shardproof.verify.pipelines.held import crossing
 from shardproof.verify.pipelines.leaves import Units
-from shardproof.verify.plan.tables import CELLS
 from shardproof.verify.selection.multiples import multiple
 
 B, D = 4, 6

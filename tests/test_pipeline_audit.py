@@ -41,8 +41,8 @@ from shardproof.models.text import InputError
 from shardproof.proofs.container.archive import read_container
 from shardproof.proofs.pipelines.certificate import PipelineCertificate
 from shardproof.proofs.pipelines.file import decode_pipeline
+from shardproof.verify.budget import CELLS
 from shardproof.verify.pipelines.certificate import check_pipeline
-from shardproof.verify.plan.tables import CELLS
 from shardproof.verify.selection.certificate import check_selection
 
 SMALL = "llama:layers=4,width=512,heads=8,kv_heads=4,hidden=1024,vocabulary=2048,sequence=128"

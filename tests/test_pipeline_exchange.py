@@ -40,9 +40,9 @@ from shardproof.models.sources.training import TrainingStep, build_step
 from shardproof.models.sources.zoo import build
 from shardproof.models.sources.zoo.gpt import gpt
 from shardproof.proofs.pipelines.certificate import Overlap, PipelineCertificate
+from shardproof.verify.budget import CELLS
 from shardproof.verify.pipelines.bound import differ, send_over
 from shardproof.verify.pipelines.certificate import check_pipeline
-from shardproof.verify.plan.tables import CELLS
 
 JOBS = {
     "tied": ("sgd", "", 2, 4, 1, False),

@@ -35,11 +35,10 @@ from shardproof.proofs.container.archive import read_container, write_container
 from shardproof.proofs.container.canonical import ContainerError, canonical
 from shardproof.proofs.pipelines.certificate import Leaf, PipelineCertificate
 from shardproof.proofs.pipelines.file import decode_pipeline, encode_pipeline
-from shardproof.verify.budget import Budget
+from shardproof.verify.budget import CELLS, Budget
 from shardproof.verify.pipelines import nodes as checked
 from shardproof.verify.pipelines.certificate import check_pipeline
 from shardproof.verify.plan.structure import moves
-from shardproof.verify.plan.tables import CELLS
 
 
 def training(name: str, batch: int, optimizer: str = "adam", **sizes: int | str) -> Graph:

@@ -51,7 +51,7 @@ from shardproof.proofs.container.archive import read_container, write_container
 from shardproof.proofs.container.canonical import ContainerError, canonical
 from shardproof.proofs.pipelines.certificate import Leaf, Overlap, PipelineCertificate
 from shardproof.proofs.pipelines.file import decode_pipeline, encode_pipeline, write_pipeline
-from shardproof.verify.budget import Budget
+from shardproof.verify.budget import CELLS, Budget
 from shardproof.verify.pipelines import leaf_bounds, runs
 from shardproof.verify.pipelines import phases as checked
 from shardproof.verify.pipelines.bound import table
@@ -59,7 +59,6 @@ from shardproof.verify.pipelines.certificate import check_members, check_pipelin
 from shardproof.verify.pipelines.choices import Wrong
 from shardproof.verify.pipelines.leaves import Units
 from shardproof.verify.pipelines.weighed import chains_of, why_not_one_chain
-from shardproof.verify.plan.tables import CELLS
 
 from .test_pipeline_attacks import shortest
 

@@ -32,10 +32,10 @@ from shardproof.models.program.graph import Role
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
+from shardproof.verify.budget import CELLS
 from shardproof.verify.pipelines.bound import least_step, parts, send
 from shardproof.verify.pipelines.certificate import check_pipeline
 from shardproof.verify.pipelines.leaves import Units
-from shardproof.verify.plan.tables import CELLS
 
 
 @cache

@@ -40,11 +40,11 @@ from shardproof.proofs.container.archive import Member, read_container, write_co
 from shardproof.proofs.container.canonical import ContainerError, canonical
 from shardproof.proofs.pipelines.certificate import PipelineCertificate
 from shardproof.proofs.pipelines.file import decode_pipeline, encode_pipeline, write_pipeline
+from shardproof.verify.budget import CELLS
 from shardproof.verify.pipelines.bound import least_step, least_work, parts, send, work_of
 from shardproof.verify.pipelines.certificate import check_members, check_pipeline
 from shardproof.verify.pipelines.division import micro_batch_graph, wrong_division
 from shardproof.verify.pipelines.leaves import Units
-from shardproof.verify.plan.tables import CELLS
 
 MODELS = ("bert-tiny", "mlp-8192", "alexnet", "dlrm", "vit")
 

@@ -32,10 +32,11 @@ from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import TINY
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.proofs.plan.bundle import write_plan
+from shardproof.verify.budget import CELLS, MORE_CELLS
 from shardproof.verify.plan.box_tables import copy_operand, layouts, shape_of
 from shardproof.verify.plan.communication import plain_layout
 from shardproof.verify.plan.plan import check_plan
-from shardproof.verify.plan.tables import CELLS, MORE_CELLS, wrong_anywhere
+from shardproof.verify.plan.tables import wrong_anywhere
 from shardproof.verify.plan.used_entries import Entries
 from shardproof.verify.verdict import Coverage
 

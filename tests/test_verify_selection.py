@@ -28,6 +28,7 @@ from shardproof.proofs.selection.certificates import (
 )
 from shardproof.verify.selection import dual as selection_dual
 from shardproof.verify.selection import elimination as selection_elimination
+from shardproof.verify.selection import flat as selection_flat
 from shardproof.verify.selection.certificate import check_selection, tree_bound
 from shardproof.verify.selection.ground import Facts, Ground, evaluate
 from shardproof.verify.verdict import CheckResult, report, worst
@@ -83,6 +84,64 @@ def test_dual_bound_and_fixing_equal_the_formula(seed: int, cells: None) -> None
                 assert kept is not None and [d.tolist() for d in kept] == expected_kept
             else:
                 assert kept is None
+
+
+def plain_tables(seed: int) -> SelectionProblem:
+    """A problem whose edges reach their tables directly, parallel ones among them; half of them with what is forbidden."""
+    rng = random.Random(seed)
+    holes = rng.random() < 0.5
+
+    def number() -> int:
+        return FORBIDDEN if holes and rng.random() < 0.15 else rng.randint(-9, 9)
+
+    sizes = [rng.randint(1, 4) for _ in range(rng.randint(2, 5))]
+    vertices = tuple(
+        Vertex(f"v{i}", np.array([number() for _ in range(k)], dtype=np.int64)) for i, k in enumerate(sizes)
+    )
+    pairs = [tuple(rng.sample(range(len(sizes)), 2)) for _ in range(rng.randint(1, 8))]
+    tables = tuple(np.array([[number() for _ in range(sizes[v])] for _ in range(sizes[u])]) for u, v in pairs)
+    edges = tuple(Edge(u, v, e) for e, (u, v) in enumerate(pairs))
+    return SelectionProblem("plain", vertices, tables, edges, constant=rng.randint(-9, 9)).check()
+
+
+@pytest.mark.parametrize("block", [1 << 15, 3])
+@pytest.mark.parametrize("seed", range(60))
+def test_a_dual_record_checked_all_at_once_equals_the_formula(
+    seed: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection_flat, "BLOCK", block)
+    rng = random.Random(seed)
+    problem = plain_tables(seed)
+    ground = Ground(problem)
+    flat = ground.flat
+    assert flat.plain
+    for size, q in ((8, 3), (1 << 62, 1), (1 << 40, 1 << 30), (9, 1 << 70), (3, 1), (1 << 50, 1), (20, 1), (1, 1)):
+        domains = [sorted(rng.sample(d, rng.randint(1, len(d)))) for d in cases.whole(problem)]
+        best = cases.brute(problem, domains)
+        for ub in (math.inf, 10**6, 1 << 70, -(1 << 70), 0 if best is None else best[0] + 1):
+            dual = cases.random_dual(problem, rng, Open(), size, q)
+            at = selection_flat.flat_bound(flat, dual, [np.array(d) for d in domains], ub, ground.budget, "record")
+            assert (at is None) == (size == 1 << 62 or q == 1 << 70)
+            bound, kept = at or selection_dual.dual_bound(ground, dual, [np.array(d) for d in domains], ub, "record")
+            expected, expected_kept = cases.reference_dual(problem, dual, domains, ub)
+            assert bound == expected
+            if expected < ub:
+                assert kept is not None and [d.tolist() for d in kept] == expected_kept
+            else:
+                assert kept is None
+
+
+def test_what_is_not_plain_is_checked_edge_by_edge() -> None:
+    index = np.array([0, 0], dtype=np.int64)
+    table, (cost,) = np.zeros((2, 2), dtype=np.int64), arrays([0, 0])
+    ends = Vertex("a", cost), Vertex("b", cost)
+    usage = (Usage(0, 0, 1, cost),)
+    for problem in (
+        SelectionProblem("maps", ends, (table,), (Edge(0, 1, 0, index),)),
+        SelectionProblem("usage", ends, (table,), (Edge(0, 1, 0),), usage, 1),
+        SelectionProblem("no edge", ends, (), ()),
+    ):
+        assert not Ground(problem).flat.plain
 
 
 @given(seeds)

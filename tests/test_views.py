@@ -53,8 +53,7 @@ from shardproof.proofs.container.archive import read_container, write_container
 from shardproof.proofs.container.canonical import ContainerError, canonical
 from shardproof.proofs.views.certificate import SubmeshCertificate
 from shardproof.proofs.views.file import decode_submesh_plan, encode_submesh_plan, write_submesh_plan
-from shardproof.verify.budget import Budget
-from shardproof.verify.plan.tables import CELLS
+from shardproof.verify.budget import CELLS, Budget
 from shardproof.verify.plan.used_entries import Entries
 from shardproof.verify.views import memory as counted
 from shardproof.verify.views.certificate import _Chosen, check_members, check_submesh_plan

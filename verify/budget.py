@@ -28,6 +28,10 @@ ASKED: Final = 1 << 39
 """Cells of a check with `--large`, and of what our own search has made."""
 HELD_UNASKED: Final = 1 << 27
 """Entries that a check without `--large` holds at a time: 1 GiB."""
+CELLS: Final = 1 << 27
+"""Cells of tables of a plan that are filled in a check: about a second."""
+MORE_CELLS: Final = 1 << 32
+"""The same for a second opinion: about a minute."""
 
 
 @dataclass

@@ -8,9 +8,6 @@ from io import StringIO
 from itertools import groupby
 from typing import Final
 
-from rich.console import Console
-from rich.table import Table
-
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.text import Lines, escape_text
 
@@ -134,6 +131,9 @@ def table_text(
     """A table as text, cells escaped; columns `right` are right-aligned.  Without `color` it holds no control
     characters.
     """
+    from rich.console import Console  # most commands print no table
+    from rich.table import Table
+
     table = Table(
         title=escape_text(title) or None,
         title_justify="left",

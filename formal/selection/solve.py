@@ -20,6 +20,9 @@ from typing import Final, Literal, get_args
 from ...models.problem.claims import Status
 from ...models.problem.selection_problem import SelectionProblem
 from .answer import Answer, answer_of, answer_with
+from .bound.decode import decode
+from .bound.plain import plain_dual
+from .bound.trws import Sweeper
 from .decomposition.blocks import begin
 from .decomposition.quotient import quotient
 from .elimination.dense import Size, eliminate_dense, plain
@@ -32,6 +35,7 @@ from .model.infinity import INFINITY
 from .model.interrupt import interruptible
 from .options import Limits, Options, options_in_use
 from .primal.incumbent import Accepts, Incumbent
+from .primal.walk import walk
 from .tree.branch_and_bound import eliminator, new_run
 from .tree.infeasible import overfull
 from .tree.proof_tree import Assembler
@@ -218,8 +222,8 @@ def _network_search_accepts(run: Run) -> bool:
 
 
 def _network_search(run: Run) -> Answer | None:
-    """Elimination where the width allows.  None when presolve cannot begin, or the numbers are too large for its
-    messages.
+    """Elimination where the width allows; a solution that costs what the plain bound is.  None when presolve cannot
+    begin, or the numbers are too large for its messages.
     """
     run.progress.update("elimination", None, None)
     network = build(run.unit, whole(run.problem))
@@ -228,6 +232,12 @@ def _network_search(run: Run) -> Answer | None:
         if outcome.choice is not None:
             run.incumbent.offer(network.solution(outcome.choice))
         return answer_of(run, outcome.record, outcome.value)
+    plain, least = plain_dual(run.problem)
+    if least < INFINITY and all(d.size for d in network.domains):
+        x = walk(network, decode(Sweeper(network)), least - run.problem.constant, run.clock, run.options.primal)
+        run.incumbent.offer(network.solution(x))
+        if run.enough() <= least:
+            return answer_of(run, plain, least)
     from .tree.network_search import NetworkSearch  # compiled loops: other problems start without them
 
     proved = NetworkSearch(run).run()

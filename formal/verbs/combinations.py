@@ -11,7 +11,7 @@ from typing import Final
 from ...models.joint.rules import MOST_NODES, ROUNDS
 from ...models.layout.placement import VOCABULARIES
 from ...models.terminal.combinations import FORCE, LIMIT, OUTPUT, PLAN_KINDS, TIME, Apart, Combinations, Needs
-from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
+from ...proofs.pipelines.words import FORBIDDEN_WORDS
 from ..plans.portfolio.words import FREEDOM_WORDS
 
 _SAID: Final = tuple(f"space_name=*,{v}" for v in VOCABULARIES)

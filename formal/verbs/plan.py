@@ -37,7 +37,7 @@ from ...models.terminal.options import (
 from ...models.text import bytes_text
 from ...models.verbs.optimizer import LOSS, MICRO, MICRO_HELP, OPTIMIZER, PRECISION, PRECISION_HELP
 from ...proofs.joint.books import Rewrites
-from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
+from ...proofs.pipelines.words import FORBIDDEN_WORDS
 from ...proofs.plan.bundle import write_plan
 from ...proofs.rewrites.plain import DEFAULTS
 from ..explain.cost_table import CostRow, cost_table, render_cost_table

@@ -12,7 +12,7 @@ from typing import Final, get_args
 import click
 
 from ...models.joint.rules import MOST_NODES, MOST_ROUNDS, NODES_ASKED, ROUNDS
-from ...models.machine.machine import Collectives
+from ...models.machine.parts import Collectives
 from ...models.terminal.console import BEGUN, say
 from ...models.terminal.options import RATE, SECONDS, SHARE, STEPS, THREADS, Command
 from ..plans.effort import EffortName, effort_of

@@ -10,12 +10,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from math import prod
+from typing import Final
 
 import numpy as np
 
 from ...models.problem.selection_problem import Ints
 from .archive import MAX_AXES, array_bytes
 from .canonical import Reader
+
+_SHORT: Final = 64
+"""Bytes of an array that stand for themselves."""
 
 
 class ArrayPool:
@@ -38,7 +42,8 @@ class ArrayPool:
         known = self._by_id.get(id(array))
         if known is not None:
             return known[0]
-        key = (array.shape, hashlib.sha256(array_bytes(array)).digest())
+        content = array_bytes(array)  # of more entries than a digest has: the shape tells them apart
+        key = (array.shape, content if len(content) <= _SHORT else hashlib.sha256(content).digest())
         number = self._by_content.setdefault(key, len(self._arrays))
         if number == len(self._arrays):
             self._arrays.append(array)
@@ -78,10 +83,10 @@ class ArrayTable:
         at = 0
         for item in shapes.items(most):
             shape = tuple(item.integers(0, 1 << 40, MAX_AXES))
-            end = at + prod(shape)
+            end = at + (shape[0] if len(shape) == 1 else prod(shape))
             if end > flat.size or (0 in shape and len(shape) > 2):
                 item.fail(f"shape {shape} does not fit the stored numbers")
-            self._arrays.append(flat[at:end].reshape(shape))
+            self._arrays.append(flat[at:end] if len(shape) == 1 else flat[at:end].reshape(shape))
             at = end
         if at != flat.size:
             shapes.fail(f"describe {at} numbers, but {flat.size} are stored")

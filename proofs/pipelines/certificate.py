@@ -20,9 +20,6 @@ from ...models.program.graph import Graph
 from ..schedules.certificate import ScheduleCertificate
 from ..selection.certificates import SelectionCertificate
 
-FORBIDDEN_WORDS = ("tensor", "data", "sharding")
-"""What may be forbidden: `verify.pipelines.forbidden`."""
-
 
 @dataclass(frozen=True, eq=False)
 class Leaf:

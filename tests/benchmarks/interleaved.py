@@ -23,8 +23,8 @@ from shardproof.models.pipelines.division import divide
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
+from shardproof.verify.budget import CELLS
 from shardproof.verify.pipelines.certificate import check_pipeline
-from shardproof.verify.plan.tables import CELLS
 
 MEMORY = 80 << 30
 GAP = Fraction(1, 100)

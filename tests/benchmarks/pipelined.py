@@ -36,8 +36,8 @@ from shardproof.models.pipelines.division import divide
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
+from shardproof.verify.budget import CELLS
 from shardproof.verify.pipelines.certificate import check_pipeline
-from shardproof.verify.plan.tables import CELLS
 
 GPT_7B: dict[str, int | str] = {"sequence": 4096, "kv_heads": 32, "hidden": 11008, "vocabulary": 32000}
 LLAMA_70B: dict[str, int | str] = {

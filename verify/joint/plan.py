@@ -27,11 +27,10 @@ from ...proofs.container.archive import Member
 from ...proofs.container.canonical import NO_ROOM, ContainerError
 from ...proofs.joint.file import Jointly
 from ...proofs.plan.bundle import Plan
-from ..budget import Budget
+from ..budget import CELLS, Budget
 from ..plan.assumptions import all_assumptions
 from ..plan.effort import ENTRY, charge_tables
 from ..plan.plan import PlanCheck, Progress, check_plan, check_single, read_checked
-from ..plan.tables import CELLS
 from ..selection.certificate import check_selection
 from ..verdict import CheckResult
 from .derivation import wrong_derivation

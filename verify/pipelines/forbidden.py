@@ -19,7 +19,7 @@ from ...models.cost.selection import DecisionKind, Planning
 from ...models.problem.selection_problem import FORBIDDEN, Ints, Vertex
 from ...models.program.graph import Role
 from ...proofs.container.effort import PART
-from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
+from ...proofs.pipelines.words import FORBIDDEN_WORDS
 from .division import batch_places
 from .leaves import Units
 

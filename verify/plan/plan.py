@@ -47,7 +47,7 @@ from ...models.program.graph import Graph
 from ...proofs.container.archive import Member, identity, read_container
 from ...proofs.container.canonical import NO_ROOM, ContainerError
 from ...proofs.plan.bundle import Moved, Plan, decode_plan
-from ..budget import Budget
+from ..budget import CELLS, Budget
 from ..selection.certificate import check_selection
 from ..verdict import EXIT_CODES, CheckResult, Coverage, worst
 from .assumptions import wrong_assumptions
@@ -60,7 +60,7 @@ from .owners import wrong_owner
 from .reductions import choice_of
 from .space import check_list
 from .structure import Move, moves, replaces
-from .tables import CELLS, wrong_anywhere
+from .tables import wrong_anywhere
 from .used_entries import Entries, wrong_sampled, wrong_structure, wrong_used
 from .vocabulary import restrict
 

@@ -27,10 +27,6 @@ from .entry_tables import communication_times, operator_times
 from .structure import Received
 from .used_entries import Draw, Entries, Progress
 
-CELLS = 1 << 27
-"""Cells that are filled in a check: about a second."""
-MORE_CELLS = 1 << 32
-"""The same for a second opinion: about a minute."""
 _DRAWN = 1 << 14
 """Cells that are filled at least of every group that is not checked whole."""
 

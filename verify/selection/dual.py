@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints
 from ...proofs.container.effort import OBJECT
 from ...proofs.selection.certificates import Dual
+from .flat import flat_bound
 from .ground import INFINITE, Bound, Domains, Ground, Refuted, check_multipliers, live_multipliers, weighted_usage
 from .rounded import Terms, rounded_terms
 
@@ -62,6 +63,10 @@ def dual_bound(ground: Ground, record: Dual, domains: Domains, ub: Bound, place:
         raise Refuted(place, f"denominator {q!r} is not a positive integer")
     check_multipliers(problem, record.multipliers, place)
     _check_shapes(ground, record, place)
+    if ground.flat.plain and not record.multipliers and not record.rounded:
+        found = flat_bound(ground.flat, record, domains, ub, ground.budget, place)
+        if found is not None:
+            return found
     live = live_multipliers(problem, record.multipliers)
     sizes: dict[int, int] = {}
     for message in (*record.to_u, *record.to_v):

@@ -242,21 +242,34 @@ def _minima(
     axes: tuple[int, ...], shape: tuple[int, ...], consumed: list[Factor], top: int, budget: Budget, place: str
 ) -> Iterator[tuple[tuple[slice, ...], Ints]]:
     """Block by block over the product `shape` of the axes: (part of the scope, minimum over the last axis of the
-    sum of consumed, at least top / 2 where infinite).
+    sum of consumed, at least top / 2 where infinite).  A sum has the axes of its terms alone.
     """
     kind: type = np.int64 if top == 1 << 60 else object
     holes = any(factor.holes for factor in consumed)
     budget.charge(prod(shape) * len(consumed) * (CELL_COST if kind is np.int64 else CELL_COST * OBJECT), place)
+    ordered = _narrow_first(consumed, dict(zip(axes, shape, strict=True)))
     for part in _blocks(shape):
-        total = np.zeros(tuple(p.stop - p.start for p in part), dtype=kind)
-        for factor in consumed:
+        total: Ints = np.zeros((1,) * len(part), dtype=kind)
+        for factor in ordered:
             values = factor.block(axes, part)
             if factor.holes:
                 values = np.where(values >= FORBIDDEN, top, values.astype(kind))
-            total += values
+            wide = np.broadcast_shapes(total.shape, values.shape)
+            total = np.add(total, values, out=total if wide == total.shape else None)
             if holes:
                 np.minimum(total, top, out=total)
-        yield part[:-1], total.min(axis=-1)
+        yield part[:-1], np.broadcast_to(total, tuple(p.stop - p.start for p in part)).min(axis=-1)
+
+
+def _narrow_first(consumed: list[Factor], sizes: dict[int, int]) -> list[Factor]:
+    """In the order in which the axes of their sum become as few as can be, one factor after another."""
+    left, ordered, reached = list(consumed), list[Factor](), set[int]()
+    while left:
+        best = min(left, key=lambda factor: prod(sizes[w] for w in reached.union(factor.scope)))
+        left.remove(best)
+        ordered.append(best)
+        reached.update(best.scope)
+    return ordered
 
 
 def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
 from ..budget import Budget
+from .layout import Flat
 
 Bound = int | float
 """A Python integer, or plus or minus infinity.  Python compares integers with infinite floats exactly; no other
@@ -81,6 +82,7 @@ class Ground:
             self.usages_at[usage.vertex].append(a)
         self.tables = [size_of(table) for table in problem.tables]
         self.costs = [size_of(vertex.cost) for vertex in problem.vertices]
+        self.flat = Flat(problem)
 
     def original_step(self, t: int) -> int:
         """The step of the claim's problem that step `t` stands for (steps outside a reduced problem, where nothing

@@ -21,9 +21,8 @@ from ...models.terminal.console import Exit, Watch, emit, say, worst
 from ...models.terminal.options import BATCH, json_option, refuse_combinations
 from ...proofs.container.archive import LIMITS, Member, read_container, read_file
 from ...proofs.selection.load import problem_of
-from ..budget import Budget
+from ..budget import CELLS, MORE_CELLS, Budget
 from ..plan.own import ReaderSubject
-from ..plan.tables import CELLS, MORE_CELLS
 from ..verdict import CheckResult, report
 from ..verdict import worst as worst_verdict
 from .kinds import Effort, Kind, charge_reading, kind_of, require_known

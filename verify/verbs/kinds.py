@@ -18,9 +18,7 @@ from ...proofs.container.kinds import JOB, PORTFOLIO
 from ...proofs.container.kinds import KINDS as NAMES
 from ...proofs.container.room import needs
 from ...proofs.container.unread import Members
-from ..budget import Budget
-from ..plan.tables import CELLS
-from ..specified.uses import specified_result
+from ..budget import CELLS, Budget
 from ..verdict import CheckResult, Rounding, worst
 
 if TYPE_CHECKING:
@@ -130,7 +128,11 @@ class Kind:
         judged = self.checker(read, effort, about)
         read.require_read()
         graph = program_of(judged.held)
-        specified = None if graph is None or not graph.specified else specified_result(graph, effort.budget)
+        if graph is None or not graph.specified:
+            return judged
+        from ..specified.uses import specified_result
+
+        specified = specified_result(graph, effort.budget)
         return judged if specified is None else replace(judged, results=(*judged.results, specified))
 
     @property
@@ -224,6 +226,10 @@ def _portfolio(members: Mapping[str, Member], effort: Effort, about: Problems) -
 
 def program_of(held: object) -> Graph | None:
     """The program that a plan was asked for; None for what is no plan."""
+    from ...proofs.selection.certificates import SelectionCertificate
+
+    if isinstance(held, SelectionCertificate):  # kinds of plans take longest to load
+        return None
     from ...proofs.overlap.certificate import OverlapCertificate
     from ...proofs.pipelines.certificate import PipelineCertificate
     from ...proofs.plan.bundle import Plan

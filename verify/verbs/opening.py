@@ -1,6 +1,7 @@
 """Opens files for verbs that use them: read, judged, and refused with the reason where a claim is refuted.
 
-What is said of a file is the checker's: the weakest of its claims decides (`publication`).
+What is said of a file is the checker's: the weakest of its claims decides (`publication`).  What belongs to plans alone
+is loaded with the first of them.
 """
 
 from __future__ import annotations
@@ -12,20 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, assert_never, cast
 
 from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
-from ...proofs.collective_programs.certificate import ReductionCertificate
 from ...proofs.container.archive import LIMITS, read_container, read_file
 from ...proofs.container.canonical import ContainerError
 from ...proofs.container.kinds import require_kind, require_plan
-from ...proofs.plan.bundle import Plan
-from ...proofs.plan.error_bounds import ErrorBounds
-from ...proofs.publishing.placed import asked_of, parts_among
 from ...proofs.publishing.publisher import Among, Opened, Published, RefutedPlan
 from ...proofs.selection.certificates import SelectionCertificate
-from ..plan.error_bounds import wrong_error_bounds
 from .kinds import Effort, Judged, Tied, require_known
 
 if TYPE_CHECKING:
     from ...models.cost.selection import Planning
+    from ...proofs.collective_programs.certificate import ReductionCertificate
+    from ...proofs.plan.error_bounds import ErrorBounds
     from ...proofs.publishing.publisher import AnyPlan
 
 
@@ -64,6 +62,8 @@ def open_programs(path: Path) -> tuple[ReductionCertificate, Published]:
 
 def judge_error_bounds(planning: Planning, x: tuple[int, ...], bars: ErrorBounds, bound: int | None) -> Published:
     """What the checker says of the machines within a machine's error bounds."""
+    from ..plan.error_bounds import wrong_error_bounds
+
     wrong = wrong_error_bounds(planning, x, bars, bound)
     verdict = Verdict.REFUTED if wrong else Verdict.PROVED
     return Published(verdict, "Bars", planning.problem.cost_of(x), None, wrong, "", None, 0)
@@ -91,9 +91,10 @@ def publication(judged: Judged[object], effort: Effort, path: Path | None, size:
 
 def among(judged: Judged[object]) -> Iterator[Among]:
     """The plans of a portfolio."""
-
     if not judged.among:
         return
+    from ...proofs.publishing.placed import asked_of, parts_among
+
     job = asked_of(cast("AnyPlan", judged.among[0].held))
     for one in judged.among:
         cost, bound = one.main.cost, Fraction(max(0, one.main.lower_bound or 0), one.scale)
@@ -104,6 +105,9 @@ def among(judged: Judged[object]) -> Iterator[Among]:
 
 def open_judged(judged: Judged[object], effort: Effort, path: Path | None, data: bytes) -> Opened:
     """A plan with what was found; of several the one that is taken, with what is claimed beside all of them."""
+    from ...proofs.plan.bundle import Plan
+    from ...proofs.publishing.placed import asked_of
+
     said = publication(judged, effort, path, len(data))
     job = asked_of(cast("AnyPlan", judged.among[0].held)) if judged.among else None
     held = cast("AnyPlan", judged.chosen_plan.held)

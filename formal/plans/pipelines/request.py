@@ -20,7 +20,7 @@ from ....models.pipelines.work import PER_SECOND
 from ....models.sources.training import TrainingStep
 from ....models.sources.training.recompute import blocks
 from ....models.text import Inapplicable, InputError
-from ....proofs.pipelines.certificate import FORBIDDEN_WORDS
+from ....proofs.pipelines.words import FORBIDDEN_WORDS
 from ...selection.model.clock import Clock
 from ..plan import default_space
 from ..request import TENSORS, PlanRequest, asked_space, program_of

@@ -14,12 +14,10 @@ class NetworkOptions:
     """table entries, 0 and more: larger networks go to the factored search, whose tables are shared"""
     root_sweeps: int = 200
     """double sweeps, 1 and more: at the root, where everything below begins"""
-    root_share: int = 500
-    """one part in so many of the gap, 1 and more: sweeps at the root end when one gains less"""
     sweeps: int = 6
     """double sweeps, 1 and more: at a node below"""
-    share: int = 20
-    """one part in so many of the gap, 1 and more: sweeps at a node end when one gains less"""
+    share: tuple[int, ...] = (500, 20)
+    """one part in so many of the gap, 1 and more: sweeps end when one gains less, at the root and at a node below"""
     again: float = 0.5
     """share of the labels, 0 to 1: a node is swept again when fixing took at least so many"""
     rounds: int = 8
@@ -35,22 +33,21 @@ class NetworkOptions:
     """nodes, 0 and more: after so many without an end, the linear relaxation is asked for messages"""
     relaxed: int = 50_000
     """table entries, 0 and more: largest linear relaxation; it takes a second at 30,000"""
-    moves: int = 200
-    """rounds, 0 and more: of local search at the root"""
     shrink: float = 0.9
-    """share of the labels, 0 to 1: what is left is presolved again when it is at most so much"""
-    work: int = 1 << 22
+    """share of the labels, 0 to 1: what is left is presolved again when it is at most so much, or half of it where
+    presolve has made more table entries than there were: of colourings it took two thirds of the time"""
+    work: int = 1 << 16
     """entries of all joint tables, 0 and more: elimination of what presolve leaves is allowed up to it, and up
-    to what sweeps have read so far
+    to a 32nd of what sweeps have read so far; 2^22 and all of that made the check of auctions take three times as long
     """
     held: int = 1 << 31
     """bytes, 0 and more: of messages in the proof tree; a larger tree stays open"""
-    part_s: float = 2e-5
-    """seconds, 0 and more: of the check per vertex and edge of a round of messages (13 to 20 us were measured): the
-    search ends in time for it
-    """
-    records: int = 60_000
+    records: int = 50_000
     """records, 1 and more: of the tree; a file holds 100,000"""
+    check: float = 0.6
+    """share of the time that the search has taken, 0 and more: for writing and checking what it found (0.3 to 0.6 were
+    measured); the search ends in time for it
+    """
 
 
 NETWORK: Final = NetworkOptions()

@@ -39,9 +39,13 @@ class PrimalOptions:
     fit_moves: int = 100
     """moves: of a round, besides two for three vertices"""
     turn_moves: int = 200
-    """moves: of a turn at least"""
+    """moves: of a turn at least; rounds of moves at the root of a small network"""
     turn_visits: int = 20
     """visits: of every vertex in a turn"""
+    walk_idle: int = 1500
+    """moves, 0 and more: of a walk without a better solution after which it ends"""
+    walk_tabu: int = 24
+    """moves, 1 and more: a label is not taken again for at least so many, and fewer than twice as many"""
     turn_gain: float = 1e-6
     """share of the cost: a smaller gain is none"""
 

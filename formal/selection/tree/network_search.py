@@ -8,7 +8,7 @@
     restart     a tree that is not done after the first nodes begins anew, from messages of the linear relaxation
 
 Records stay valid when a better solution turns up: a bound on fewer labels is no smaller, and against a smaller cost
-more leave.  So nothing is computed again at the end, and what a node above closes by then is left out.
+more leave (`network_records`).
 Sources: Allouche et al., "Anytime hybrid best-first search with tree decomposition for weighted CSP", 2015; Cooper et
 al., "Soft arc consistency revisited", 2010.
 """
@@ -17,103 +17,24 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
-from ....proofs.selection.certificates import Dual, Elimination, Open, Point, Record, Split
+from ....models.problem.selection_problem import Ints
+from ....proofs.selection.certificates import Dual, Open, Record
 from ..engines.encodings.relaxation import Relaxation
-from ..model.dense import DenseProblem, alternating, concatenate_all, dense_problem, sides
-from ..model.factored import Base, Domains
+from ..model.dense import alternating, sides
+from ..model.factored import Base
 from ..model.infinity import INFINITY, NOTHING
-from ..model.units import denominator_for
-from ..presolve.presolve import Presolved, presolve
+from ..presolve.presolve import presolve
 from . import network_kernels as kernels
-from .network_kernels import FAR, LIMIT
+from .network_kernels import FAR
+from .network_nodes import Net, Node, first_node
+from .network_records import record_of
 from .run import Run
 
 Heap = list[tuple[float, int, "Node"]]
 """Open nodes, least bound first."""
-
-
-@dataclass(eq=False)
-class Net:
-    """A reduced problem in arrays: costs in units of 1/q, `constant` beside them.  `lift`: its solutions as those of
-    the run's problem.
-    """
-
-    flat: DenseProblem
-    q: int
-    weight: Ints
-    cells: Ints
-    lift: Callable[[tuple[int, ...]], tuple[int, ...]]
-
-    def __post_init__(self) -> None:
-        self.constant = self.flat.problem.constant * self.q
-        self.order = np.arange(self.flat.vertices, dtype=np.int64)
-        self.excess = np.zeros(self.flat.labels, dtype=np.int64)
-        self.degree = np.diff(self.flat.graph.near)
-
-    @staticmethod
-    def of(problem: SelectionProblem, lift: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Net | None:
-        """None where numbers are too large for sums of messages."""
-        flat, q = dense_problem(problem), denominator_for(problem)
-        largest = max((int(np.abs(a[a < FORBIDDEN]).max(initial=0)) for a in (flat.cost, flat.cells)), default=0)
-        degree = int(np.diff(flat.graph.near).max(initial=0))
-        if largest * q >= LIMIT >> 1 or degree * 4 * LIMIT >= FAR:
-            return None
-        weight, cells = (
-            np.where(a >= FORBIDDEN, FAR, np.where(a >= FORBIDDEN, 0, a) * q) for a in (flat.cost, flat.cells)
-        )
-        return Net(flat, q, weight, cells, lift)
-
-    def units(self, bound: int) -> int:
-        """A bound in units of the problem, rounded up."""
-        return -(-(bound + self.constant) // self.q)
-
-    def domains(self, cnt: Ints, lab: Ints) -> Domains:
-        """The labels left, vertex by vertex."""
-        return tuple(lab[i : i + k].copy() for i, k in zip(self.flat.label[:-1].tolist(), cnt.tolist(), strict=True))
-
-
-@dataclass(eq=False)
-class Node:
-    """Labels left (`cnt`, `lab`), messages to begin from, and what is known.
-
-    `duals`: the rounds, messages and bound each; `vertex`, `parts`, `children`: the split below; `reduced`: what is
-    left presolved, with the node of the new problem (None: nothing is left); `exact`: it was eliminated.  `upper`: the
-    cost against which labels were fixed, the largest since the problem was made.
-    """
-
-    net: Net
-    bound: int
-    cnt: Ints
-    lab: Ints
-    messages: Ints
-    depth: int = 0
-    upper: int = 0
-    duals: list[tuple[Ints, int]] = field(default_factory=list)
-    vertex: int = -1
-    parts: tuple[tuple[int, ...], ...] = ()
-    children: list[Node] = field(default_factory=list)
-    reduced: tuple[Presolved, Node | None] | None = None
-    exact: Elimination | None = None
-    empty: bool = False
-    point: bool = False
-
-    @property
-    def key(self) -> float:
-        """The bound in units of the problem."""
-        return (self.bound + self.net.constant) / self.net.q
-
-
-def _first(net: Net, messages: Ints | None, bound: int, depth: int) -> Node:
-    """The node of a whole problem."""
-    sizes = np.diff(net.flat.label).astype(np.int64)
-    labels = concatenate_all(np.arange(k, dtype=np.int64) for k in sizes)
-    zero = np.zeros(int(net.flat.graph.message[-1]), dtype=np.int64)
-    return Node(net, bound, sizes, labels, zero if messages is None else messages, depth)
 
 
 class NetworkSearch:
@@ -122,7 +43,7 @@ class NetworkSearch:
     def __init__(self, run: Run) -> None:
         self.outer, self.options, self.clock = run, run.options.network, run.clock
         self.held = self.records = self.spent = self.count = 0
-        self.checking_s = 0.0
+        self.begun_s = self.clock.seconds()
         self.goal = INFINITY
 
     def run(self) -> tuple[Record, int] | None:
@@ -137,7 +58,7 @@ class NetworkSearch:
         net = Net.of(presolved.problem, presolved.solution_back)
         if net is None:
             return None
-        root = _first(net, None, -FAR, 0)
+        root = first_node(net, None, -FAR, 0)
         if not self._eliminated(root):
             open_: Heap = [(root.key, 0, root)]
             self._search(open_, self.options.first)
@@ -146,17 +67,17 @@ class NetworkSearch:
                 if self._relaxed(core):
                     open_ = [(core.key, 0, core)]
                 self._search(open_)
-        record, bound = self._record(root)
+        record, bound = record_of(root, self.target, self.slack)
         if NOTHING < bound < run.enough():  # the tree is not done: what is above its bound already needs nothing below
             self.goal = bound
-            record, bound = self._record(root)
+            record, bound = record_of(root, self.target, self.slack)
         return presolved.proof_back(record), bound if bound >= INFINITY else min(bound, run.incumbent.cost)
 
     def _eliminated(self, node: Node) -> bool:
-        """Whether the whole problem of `node` was solved by elimination: as much of it is allowed as the search has
-        taken so far, since it may save as much.
+        """Whether the whole problem of `node` was solved by elimination: as much of it is allowed as is little beside
+        what the search has taken so far.
         """
-        work = max(self.options.work, self.spent)
+        work = max(self.options.work, self.spent >> 5)
         network = node.net.flat.network
         outcome = self.outer.eliminate(network, min(work, self.outer.limits.last_joint), work)
         if outcome is None:
@@ -226,13 +147,16 @@ class NetworkSearch:
         """Out of time, of which the check of what was found has its part, or of room."""
         at = self.options
         full = self.held > at.held or self.records > at.records
-        return full or self.clock.over() or self.clock.remaining_s() < self.checking_s
+        if full or self.clock.over():
+            return True
+        taken = self.clock.seconds() - self.begun_s
+        return not self.clock.counts and self.clock.remaining_s() < self.options.check * taken
 
     def _work(self, node: Node) -> None:
         """Bound the node, fix labels, branch."""
         at, net = self.options, node.net
         flat = net.flat
-        if node.depth and not node.upper and self._eliminated(node):
+        if node.depth and node.first and self._eliminated(node):
             return
         node.cnt, node.lab = node.cnt.copy(), node.lab.copy()
         messages = node.messages.copy()
@@ -243,17 +167,15 @@ class NetworkSearch:
                 return
             root = not node.depth
             self.clock.charge(flat.entries // 100)
-            bound = self._settled(
-                net, messages, node.cnt, node.lab, *((at.root_sweeps, at.root_share) if root else (at.sweeps, at.share))
-            )
+            sweeps, share = (at.root_sweeps, at.share[0]) if root else (at.sweeps, at.share[1])
+            bound = self._settled(net, messages, node.cnt, node.lab, sweeps, share)
             self._keep(node, messages, bound)
             if bound >= self.target(net):
                 return
-            self._primal(node, messages, at.moves if root and not turn else 0)
+            self._primal(node, messages, self.outer.options.primal.turn_moves if root and not turn else 0)
             if bound >= self.target(net):
                 return
             before = int(node.cnt.sum())
-            node.upper = max(node.upper, self.outer.incumbent.cost)
             gone = kernels.drop(flat.label, node.cnt, node.lab, net.excess, self.slack(net) - bound)
             if gone < 0:
                 node.empty = True
@@ -265,7 +187,7 @@ class NetworkSearch:
         if int(node.cnt.max(initial=1)) == 1:
             node.point = True
             self._offer(node, node.lab[flat.label[:-1]], 0)
-        elif int(node.cnt.sum()) > at.shrink * flat.labels or not self._reduced(node):
+        elif int(node.cnt.sum()) > (at.shrink / 2 if net.dense else at.shrink) * flat.labels or not self._reduced(node):
             self._branch(node)
 
     def _settled(self, net: Net, messages: Ints, cnt: Ints, lab: Ints, most: int, share: int) -> int:
@@ -297,7 +219,6 @@ class NetworkSearch:
         node.duals.append((node.messages, bound))
         node.bound = max(node.bound, bound)
         self.records += 1
-        self.checking_s += self.options.part_s * (node.net.flat.vertices + node.net.degree.sum() / 2)
 
     def _reduced(self, node: Node) -> bool:
         """Presolve what is left; False where that cannot be."""
@@ -314,11 +235,12 @@ class NetworkSearch:
         inner = Net.of(presolved.problem, lift)
         if inner is None:
             return False
+        inner.dense = inner.flat.entries > net.entries(node.cnt)
         to_u, to_v = sides(net.flat.graph, node.messages)
         there = presolved.messages_there(Dual(tuple(to_u), tuple(to_v), net.q))
         messages = alternating(there.to_u, there.to_v) * inner.q // net.q
         bound = (node.bound + net.constant) * inner.q // net.q - inner.constant
-        node.reduced = presolved, _first(inner, messages, bound, node.depth + 1)
+        node.reduced = presolved, first_node(inner, messages, bound, node.depth + 1)
         return True
 
     # ------------------------------------------------------------------ solutions
@@ -350,7 +272,7 @@ class NetworkSearch:
             parts = self._parts(node, v, excess)
             reached = []
             for part in parts:
-                cnt, lab = self._restricted(node, v, part)
+                cnt, lab = net.with_part(node.cnt, node.lab, v, part)
                 reached.append(self._settled(net, node.messages.copy(), cnt, lab, 1, 1))
             size = sum(0.0 if r >= target else 2.0 ** (-8.0 * max(0, r - base) / gap) for r in reached)
             if best is None or size < best[0] - 1e-12:
@@ -364,9 +286,9 @@ class NetworkSearch:
         node.parts = tuple(tuple(sorted(parts[k])) for k in order)
         self.records += 1
         for k in order:
-            cnt, lab = self._restricted(node, node.vertex, parts[k])
+            cnt, lab = net.with_part(node.cnt, node.lab, node.vertex, parts[k])
             bound = max(node.bound, min(reached[k], FAR))
-            node.children.append(Node(net, bound, cnt, lab, node.messages, node.depth + 1, max(node.upper, 1)))
+            node.children.append(Node(net, bound, cnt, lab, node.messages, node.depth + 1))
 
     def _candidates(self, node: Node, excess: Ints) -> list[int]:
         """Vertices worth a trial: of few labels for their degree, and of much excess beside the cheapest label."""
@@ -388,60 +310,6 @@ class NetworkSearch:
         if len(ranked) <= self.options.singles:
             return [(a,) for a in ranked]
         return [(ranked[0],), tuple(ranked[1:])]
-
-    def _restricted(self, node: Node, v: int, part: tuple[int, ...]) -> tuple[Ints, Ints]:
-        cnt, lab = node.cnt.copy(), node.lab.copy()
-        here = node.net.flat.label[v]
-        cnt[v] = len(part)
-        lab[here : here + len(part)] = sorted(part)
-        return cnt, lab
-
-    # ------------------------------------------------------------------ records
-
-    def _record(self, node: Node) -> tuple[Record, int]:
-        """The record of a node and what it establishes, in units of the run's problem."""
-        if node.exact is not None:
-            return node.exact, INFINITY
-        net, target = node.net, self.target(node.net)
-        record: Record
-        record, bound = Open(), NOTHING
-        rounds = node.duals
-        done = next((k for k, (_, found) in enumerate(rounds) if found >= target), None)
-        if done is not None:  # the rounds behind are not needed any more
-            rounds = rounds[: done + 1]
-        else:
-            record, bound = self._behind(node)
-        for messages, found in reversed(rounds):
-            to_u, to_v = sides(net.flat.graph, messages)
-            dual = Dual(tuple(to_u), tuple(to_v), net.q)
-            if found < target and not (isinstance(record, Open) and bound <= NOTHING):
-                dual = replace(dual, then=record)
-            record, bound = dual, max(bound, INFINITY if found >= FAR >> 1 else net.units(found))
-        return record, bound
-
-    def _behind(self, node: Node) -> tuple[Record, int]:
-        """What follows the last round of a node."""
-        if node.point:
-            return Point(), INFINITY
-        if node.empty:
-            return Open(), INFINITY
-        if node.reduced is not None:
-            presolved, below = node.reduced
-            record, bound = (Open(), INFINITY) if below is None else self._record(below)
-            if isinstance(record, Open) and bound <= NOTHING:
-                return record, bound
-            record = presolved.proof_back(record)
-            if node.upper > self.outer.incumbent.cost:  # the log is about these labels, and more may have left by now
-                for v, domain in enumerate(node.net.domains(node.cnt, node.lab)):
-                    if domain.size > 1:
-                        record = Split(v, (tuple(domain.tolist()),), (record,))
-            return record, bound
-        if not node.children:
-            return Open(), NOTHING
-        parts = [self._record(child) for child in node.children]
-        if all(isinstance(r, Open) and b <= NOTHING for r, b in parts):
-            return Open(), NOTHING
-        return Split(node.vertex, node.parts, tuple(r for r, _ in parts)), min(b for _, b in parts)
 
 
 def _chain(
