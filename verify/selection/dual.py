@@ -64,9 +64,9 @@ def dual_bound(ground: Ground, record: Dual, domains: Domains, ub: Bound, place:
     check_multipliers(problem, record.multipliers, place)
     _check_shapes(ground, record, place)
     if ground.flat.plain and not record.multipliers and not record.rounded:
-        found = flat_bound(ground.flat, record, domains, ub, ground.budget, place)
-        if found is not None:
-            return found
+        flat = flat_bound(ground.flat, record, domains, ub, ground.budget, place)
+        if flat is not None:
+            return flat
     live = live_multipliers(problem, record.multipliers)
     sizes: dict[int, int] = {}
     for message in (*record.to_u, *record.to_v):
