@@ -106,6 +106,7 @@ CAPTURE = {
         "pipelining",
         "planned",
         "recorder",
+        "shared",
         "staged",
         "waits",
         "windows",

@@ -29,9 +29,10 @@ import numpy as np
 
 from ..cost.selection import DecisionKind, Planning
 from ..problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Usage, Vertex
-from ..program.graph import Graph, Role
+from ..program.graph import Role
 from .channels import Channels
 from .division import SHARED, Division
+from .memory_rows import MemoryRow, memory_rows, rows_of_operators
 
 MOST_USAGES = 256
 """Lists of memory rows that are kept: a search asks for those of one stage again and again."""
@@ -384,17 +385,15 @@ class Pieces:
         step, last = {i: t for t, i in enumerate(ops)}, len(ops)
         updates = sum(self.division.phase[i] == "U" for i in ops)
         out: list[Usage] = []
-        for row, u in zip(self._memory_rows, self.planning.problem.usages, strict=True):
+        for k in sorted({k for i in ops for k in self._rows_of[i]}):
+            row, u = self._memory_rows[k], self.planning.problem.usages[k]
             if isinstance(row, int):  # operands of an operator
-                if row in step:
-                    out.append(Usage(u.vertex, step[row], step[row] + 1, u.amount))
+                out.append(Usage(u.vertex, step[row], step[row] + 1, u.amount))
                 continue
             tensor, as_written = row
             t = self.graph.tensor(tensor)
             uses = [step[i] for i, _ in self.readers[tensor] if i in step]
             w = self.writer.get(tensor)
-            if not uses and (w is None or w not in step):
-                continue
             if t.role is Role.PARAMETER:
                 out.append(Usage(u.vertex, 0, last, u.amount))
                 continue
@@ -418,30 +417,15 @@ class Pieces:
         return frozenset(value for _, value in self.graph.state)
 
     @cached_property
-    def _memory_rows(self) -> list[tuple[str, bool] | int]:
-        return _rows(self.graph, self.planning.copies)
+    def _memory_rows(self) -> list[MemoryRow]:
+        return memory_rows(self.graph, self.planning.copies)
+
+    @cached_property
+    def _rows_of(self) -> list[list[int]]:
+        return rows_of_operators(self.graph, self._memory_rows)
 
     def with_memory_rows(self, part: Part, rows: list[Usage], limit: int) -> Part:
         """A part with memory rows."""
         local = {v: k for k, v in enumerate(part.vertices)}
         usages = tuple(replace(u, vertex=local[u.vertex]) for u in rows)
         return replace(part, problem=replace(part.problem, usages=usages, limit=limit).check())
-
-
-def _rows(graph: Graph, copies: Mapping[str, int]) -> list[tuple[str, bool] | int]:
-    """What the memory rows of a planning problem count, in their order: (tensor, whether as its writer leaves it), or
-    the operator whose operands it is (`models.cost.memory`).
-    """
-    readers, writer = graph.readers(), graph.writer()
-    out: list[tuple[str, bool] | int] = []
-    for t in graph.tensors:
-        if t.name in copies:
-            out.append((t.name, False))
-        if t.name in writer:
-            out.append((t.name, True))
-        elif t.name not in copies and readers[t.name]:
-            out.append((t.name, False))
-    for i, op in enumerate(graph.operators):
-        if any(a.tensor in writer or a.tensor in copies for a in op.inputs):
-            out.append(i)
-    return out
