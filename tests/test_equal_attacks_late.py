@@ -1,5 +1,6 @@
 """What a second attack of November 2026 got proved by `equal`: infinities that are added, labels that are their own
 positions, elements that nobody takes for positions; and what it got refused: sums over positions inside a division.
+And a third: logarithms that are minus infinity, and one by infinity, where they are compared.
 """
 
 from __future__ import annotations
@@ -149,3 +150,93 @@ def test_positions_inside_a_division_are_no_broken_program(weight: float) -> Non
         return (p.do("sum", (rest,), (4,), dims=(1,), keep=False),)
 
     assert not proved((((4, 4), F),), one, two) or weight == 0.5  # and raises nothing
+
+
+def _logarithms(p: Program) -> int:
+    """log of exp(x) where the first input is true, of 0 elsewhere: minus infinity there."""
+    return p.do("log", (p.do("where", (0, p.do("exp", (1,), (4,)), p.full((), 0.0)), (4,)),), (4,))
+
+
+@pytest.mark.parametrize("operator", ["eq", "ne"])
+def test_a_logarithm_may_be_minus_infinity(operator: str) -> None:
+    """log(t exp(x)) was a number that is no infinity, where t is false too."""
+
+    def compared(p: Program) -> tuple[int, ...]:
+        return (p.as_numbers(p.do(operator, (_logarithms(p),), (4,), B, number=-inf)),)
+
+    def masked(p: Program) -> tuple[int, ...]:
+        own = p.do("where", (0, _logarithms(p), p.full((), -inf)), (4,))
+        return (p.as_numbers(p.do(operator, (own,), (4,), B, number=-inf)),)
+
+    def chosen(p: Program) -> tuple[int, ...]:
+        here = p.do("eq", (_logarithms(p),), (4,), B, number=0.0)
+        return (p.do("where", (here, p.full((), 0.0), p.full((), 1.0)), (4,)),)
+
+    sources = (((4,), B), ((4,), F))
+    for made in (compared, masked):
+        assert proved(sources, made, made)
+        for number in (0.0, 1.0):
+            assert not proved(sources, made, lambda p, number=number: (p.full((4,), number),))
+    assert proved(sources, chosen, chosen)
+
+
+@pytest.mark.parametrize("operator", ["eq", "ne", "gt", "ge", "lt", "le"])
+@pytest.mark.parametrize("changed", ["add", "mul"])
+def test_logarithms_of_nothing_have_no_difference(operator: str, changed: str) -> None:
+    """log(0) = log(0) + 1 = 2 log(0); their difference was taken for 1 and for the logarithm."""
+
+    def compared(p: Program) -> tuple[int, ...]:
+        one = _logarithms(p)
+        other = p.do(changed, (one,), (4,), number=1.0 if changed == "add" else 2.0)
+        return (p.as_numbers(p.do(operator, (one, other), (4,), B)),)
+
+    def known(p: Program) -> tuple[int, ...]:
+        if changed == "mul":
+            return (p.as_numbers(p.do(operator, (p.full((), 0.0), _logarithms(p)), (4,), B)),)
+        return (p.full((4,), float(operator in ("ne", "lt", "le"))),)
+
+    sources = (((4,), B), ((4,), F))
+    assert proved(sources, compared, compared)
+    assert not proved(sources, compared, known)
+
+
+@pytest.mark.parametrize(("number", "fine"), [(-inf, True), (0.0, False)])
+def test_a_logarithm_of_what_is_above_zero_is_a_number(number: float, fine: bool) -> None:
+    """log_softmax is minus infinity exactly where it is masked."""
+
+    def masked(p: Program) -> tuple[int, ...]:
+        total = p.do("sum", (p.do("exp", (1,), (4,)),), (1,), dims=(0,), keep=True)
+        own = p.do("sub", (1, p.do("log", (total,), (1,))), (4,))
+        own = p.do("where", (0, own, p.full((), -inf)), (4,))
+        return (p.as_numbers(p.do("ne", (own,), (4,), B, number=number)),)
+
+    assert proved((((4,), B), ((4,), F)), masked, lambda p: (p.as_numbers(0),)) is fine
+
+
+def test_nothing_is_known_of_one_by_infinity() -> None:
+    """1 / L, which is 0, was taken for an infinity that no number is."""
+
+    def compared(p: Program) -> tuple[int, ...]:
+        none = p.do("reciprocal", (p.full((), inf),), ())
+        return (p.as_numbers(p.do("eq", (0, none), (4,), B)),)
+
+    assert not proved((((4,), F),), compared, lambda p: (p.full((4,), 0.0),))
+
+
+@pytest.mark.parametrize("operator", ["gt", "eq"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_condition_does_not_leave_the_sum_whose_variable_it_is_about(operator: str, turned: bool) -> None:
+    """[sum of t_i x_ij > 0] is not [sum of t_j x_ij > 0]; outside of their sums both t have the same name."""
+
+    def make(rows: bool) -> Made:
+        wide = (3, 1) if rows else (1, 3)
+
+        def made(p: Program) -> tuple[int, ...]:
+            one = p.do("mul", (p.do("reshape", (p.as_numbers(0),), wide, shape=wide), 1), (3, 3))
+            total = p.do("sum", (one,), (), dims=(0, 1), keep=False)
+            return (p.as_numbers(p.do(operator, (total,), (), B, number=0.0)),)
+
+        return made
+
+    sources = (((3,), B), ((3, 3), F))
+    assert proved(sources, make(True), make(not turned)) is not turned

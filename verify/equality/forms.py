@@ -68,6 +68,7 @@ class Algebra(ABC):
         self._numbers: dict[Head, int] = {}
         self._abstract: dict[object, Form] = {}
         self._infinities: dict[int, bool] = {}
+        self._no_numbers: dict[int, bool] = {}
         self.floors: dict[int, int] = {}
         self.ceilings: dict[int, int] = {}
         self.excepted: dict[int, Bound] = {}

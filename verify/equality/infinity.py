@@ -2,10 +2,11 @@
 
     exp         of what it is subtracted from is 0: exp(x - t L) = (1 - t) exp(x) for a truth value t; of what it is
                 added to, exp(x + L), nothing is known
-    comparison  x - t L = -L exactly where t is 1; x = L nowhere
+    comparison  x - t L = -L exactly where t is 1; x = L nowhere; of two logarithms, which may both be of 0, nothing is
+                known
 
-with x finite, as it is wherever a program is defined (what makes no number, as infinity minus infinity, is outside what
-is proved).  Anything else of it is a function of which nothing is known.
+with x finite: no logarithm stands in it but of what is above 0 (what makes no number, as infinity minus infinity, is
+outside what is proved).  Anything else of it is a function of which nothing is known.
 """
 
 from __future__ import annotations
@@ -41,6 +42,30 @@ class Infinity(Conditions):
             self._infinities[h] = head.kind is Kind.LIMIT or any(self.rests_on_infinity(f) for f in head.of)
         return self._infinities[h]
 
+    def may_be_infinite(self, form: Form) -> bool:
+        """Whether an infinity may stand in a form: that of masks, or a logarithm of what may be 0."""
+        return any(self._no_number(h) for (_, factors), _ in form for h, _, _ in factors)
+
+    def _no_number(self, h: int) -> bool:
+        if h not in self._no_numbers:
+            head = self.heads[h]
+            self._no_numbers[h] = (
+                self._infinite(h)
+                or (head.kind is Kind.LOG and not self._above_zero(head.of[0]))
+                or any(self.may_be_infinite(f) for f in head.of)
+            )
+        return self._no_numbers[h]
+
+    def _above_zero(self, p: Form) -> bool:
+        """Whether a form is a sum of what is above 0: exponentials, powers of sums of them, numbers."""
+        return bool(p) and all(c > 0 and all(self._is_above_zero(h) for h, _, _ in factors) for (_, factors), c in p)
+
+    def _is_above_zero(self, h: int) -> bool:
+        head = self.heads[h]
+        return head.kind in (Kind.EXP, Kind.ROOT) or (
+            head.kind in (Kind.BASE, Kind.NAMED) and self._above_zero(head.of[0])
+        )
+
     def by_infinity(self, p: Form, of: Callable[[Form, int], Form], left: int = MOST_MASKS) -> Form | None:
         """A function of a form by cases of the truth values that choose whether an infinity is added: `of` what is left
         and its sign, 0 where none is; None where it is not known which.
@@ -69,17 +94,24 @@ class Infinity(Conditions):
     def _limits_in(self, factors: Sequence[Factor]) -> bool:
         return any(self.heads[h].kind is Kind.LIMIT for h, _, _ in factors)
 
+    def has_difference(self, a: Form, b: Form) -> bool:
+        """Whether what is compared is compared as a difference is with 0: not where that may be no number."""
+        both = self.may_be_infinite(a) and self.may_be_infinite(b)
+        return not both and not self.rests_on_infinity(a) and not self.rests_on_infinity(b)
+
     def beside_infinity(self, name: str, a: Form, b: Form) -> Form:
         """A comparison of what an infinity stands in: whether it is that infinity, where that is asked and known."""
-        alone = len(b) == 1 and not b[0][0][0] and len(b[0][0][1]) == 1 and self._limits_in(b[0][0][1])
+        one = b[0][0][1] if len(b) == 1 and not b[0][0][0] else ()
+        alone = len(one) == 1 and self._limits_in(one) and one[0][2] == 1
+        beside = tuple(pair for pair in a if not self._limits_in(pair[0][1]))  # numbers, or logarithms of 0
         same: Form | None = None
         if name not in ("eq", "ne"):
             pass
-        elif not self.rests_on_infinity(a) and not self.rests_on_infinity(b):  # none is left where names gave way
+        elif self.has_difference(a, b):  # no infinity is left where names gave way
             same = self.null(self.plus(a, self.times(b, Fraction(-1))))
-        elif alone and not self.rests_on_infinity(a):
+        elif alone and not self.may_be_infinite(a):
             same = ZERO
-        elif alone and b[0][0][1][0][2] == 1:
+        elif alone and not self.may_be_infinite(beside):
             sign = 1 if b[0][1] > 0 else -1
             same = self.by_infinity(a, lambda _, mine: self.number(int(mine == sign)))
         if same is not None:

@@ -135,9 +135,7 @@ class Meaning:
 
         def comparison(truth: Callable[[Form, Form], Form]) -> Callable[[Form, Form], Form]:
             def condition(a: Form, b: Form) -> Form:
-                if forms.rests_on_infinity(a) or forms.rests_on_infinity(b):
-                    return forms.beside_infinity(name, a, b)
-                return truth(a, b)
+                return truth(a, b) if forms.has_difference(a, b) else forms.beside_infinity(name, a, b)
 
             return condition
 

@@ -216,7 +216,7 @@ class Case(Bounded):
         if menus is None or limit is None or not menus.extended or self.chunks > 1:
             return None
         best: tuple[float, tuple[int, ...]] | None = None
-        for most in reversed(capped(p)):
+        for most in reversed(activation_limits(p)):
             found = menus.cut_within([min(self.micro, p - s, most) for s in range(p)], limit)
             longer = max(1.0, min(self.micro, p) / most)
             if found is not None and (best is None or found[0] * longer < best[0]):
@@ -304,11 +304,11 @@ class Case(Bounded):
         return solve(part.problem, clock=clock.at_most(None), gap=LEAF_GAP, brought=brought).solution
 
 
-def capped(stages: int) -> tuple[int, ...]:
+def activation_limits(stages: int) -> tuple[int, ...]:
     """Activations that stages may keep where the memory is small: with fewer than there are stages, a step takes longer
     by the ratio of both.
 
-    >>> capped(16), capped(2)
+    >>> activation_limits(16), activation_limits(2)
     ((8, 10, 12, 14, 16), (1, 2))
     """
     return tuple(sorted({max(1, -(-stages * k // 8)) for k in (4, 5, 6, 7, 8)}))

@@ -20,7 +20,7 @@ from ...schedules.published import one_forward_one_backward, starts_of
 from ...schedules.search import Found, search
 from ...schedules.shop import shop
 from ...selection.model.clock import Clock
-from .case import Case, capped, picoseconds
+from .case import Case, activation_limits, picoseconds
 from .chunked import fit_chunks, found_within, kept_by_chunk, limits, view_peaks
 from .exchange_costs import exchange_costs, last_ends
 from .phases import StagePlan
@@ -130,7 +130,7 @@ def schedule_stages(
     if case.chunks > 1:
         return _scheduled_chunks(case, stages, seconds, clock, only)
     p, m, memory = case.stages, case.micro, case.job.memory
-    few = () if memory is None else (1, 2, *capped(p))
+    few = () if memory is None else (1, 2, *activation_limits(p))
     limits = sorted({max(1, min(k, m)) for k in (*few, p, p + 2, 2 * p, 3 * p, m)}) if only is None else [only]
     best: Scheduled | None = None
     for limit in limits:
