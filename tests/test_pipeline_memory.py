@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from budgets import work
 
-from shardproof.formal.plans.pipelines.case import cases, orders
+from shardproof.formal.plans.pipelines.case import Case, cases, orders
 from shardproof.formal.plans.pipelines.job import Job
 from shardproof.formal.plans.pipelines.menus import AS_SLOW, Menus, Option
+from shardproof.formal.plans.pipelines.phases import StagePlan
 from shardproof.formal.plans.pipelines.scheduled import pipeline_of, schedule_stages, waiting
 from shardproof.formal.schedules.published import orders as actions
 from shardproof.formal.schedules.published import starts_of
@@ -89,19 +90,64 @@ def test_more_stages_than_units_have_no_cut() -> None:
     assert found is not None and found[1] == (0,)
 
 
-def test_stages_that_fit_with_the_activations_of_1f1b_stay_as_they_are() -> None:
-    """Four stages of one device each, so that nothing but activations can be saved; most units are on the last."""
+FOUR = (4, 3, 2, 1)
+"""Activations of 1F1B on four stages."""
+
+
+@pytest.fixture(scope="module")
+def free() -> Case:
+    """Four stages of one device each, so that nothing but activations can be saved."""
     sizes = {"layers": 2, "width": 64, "heads": 4, "kv_heads": 2, "hidden": 128, "vocabulary": 256}
     step = build_step(build("llama", batch=8, sequence=64, **sizes), "adam")
     division, machine = divide(step.graph, step.passes), load_machine("localhost:4")
-    free, kept = cases(Job(step.graph, division, machine, space("one-per-level"), None), [(4, 8)])[0], (4, 3, 2, 1)
-    stages = free.plan((0, 1, 2, 3), work(30.0), next(orders(free)))
+    return cases(Job(step.graph, division, machine, space("one-per-level"), None), [(4, 8)])[0]
+
+
+def placed(free: Case, starts: tuple[int, ...]) -> tuple[list[StagePlan], tuple[int, ...]]:
+    """Stages, and what waits at their cuts in 1F1B."""
+    stages = free.plan(starts, work(30.0), next(orders(free)))
     assert stages is not None
     _, pipe = pipeline_of(free, stages, 4)
-    queued = waiting(free, stages, pipe, starts_of(pipe, actions("1f1b", pipe)))
-    limit = max(free.peak(s, k) + w for s, k, w in zip(stages, kept, queued, strict=True))
-    case = cases(replace(free.job, memory=limit), [(4, 8)])[0]
-    assert case.pieces.planning.problem.sha256() and case.fit_memory(stages, (4, 4, 4, 4), queued, work(30.0)) is None
+    return stages, waiting(free, stages, pipe, starts_of(pipe, actions("1f1b", pipe)))
+
+
+def limited(free: Case, memory: int) -> Case:
+    return cases(replace(free.job, memory=memory), [(4, 8)])[0]
+
+
+def test_stages_that_fit_with_the_activations_of_1f1b_stay_as_they_are(free: Case) -> None:
+    """Most units are on the last stage, which keeps one activation and has no room for four."""
+    stages, queued = placed(free, (0, 1, 2, 3))
+    limit = max(free.peak(s, k) + w for s, k, w in zip(stages, FOUR, queued, strict=True))
+    case = limited(free, limit)
+    assert case.fit_memory(stages, (4, 4, 4, 4), queued, work(30.0)) is None
     found = schedule_stages(case, stages, 0.0, work(30.0))
     assert found is not None and max(found.memory) <= limit
-    assert all(a <= b for a, b in zip(found.kept, kept, strict=True))
+    assert all(a <= b for a, b in zip(found.kept, FOUR, strict=True))
+
+
+def test_fewer_activations_than_stages_are_kept_where_no_more_fit(free: Case) -> None:
+    """Most units are on the first stage, which has room for three: that is faster than with two."""
+    units = free.job.division.units
+    stages, queued = placed(free, (0, units - 3, units - 2, units - 1))
+    limit = free.peak(stages[0], 3) + max(queued)
+    assert free.peak(stages[0], 4) > limit
+    case = limited(free, limit)
+    found, fewer = (schedule_stages(case, stages, 0.0, work(30.0), only) for only in (None, 2))
+    assert found is not None and fewer is not None and max(found.memory) <= limit
+    assert found.kept[0] == 3 and found.step < fewer.step
+
+
+def test_what_waits_at_other_times_is_fitted_again(free: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages that are placed anew take other times: they are asked for once more with what waits then."""
+    stages, queued = placed(free, (0, 1, 2, 3))
+    fits = max(free.peak(s, k) + w for s, k, w in zip(stages, FOUR, queued, strict=True))
+    case, asked = limited(free, fits - 1), list[tuple[int, ...]]()
+
+    def fit(given: list[StagePlan], kept: object, queued: tuple[int, ...], clock: object) -> list[StagePlan] | None:
+        asked.append(queued)
+        return [replace(s) for s in given] if len(asked) < 3 else None
+
+    monkeypatch.setattr(case, "fit_memory", fit)
+    assert schedule_stages(case, stages, 0.0, work(30.0), 4) is None
+    assert len(asked) >= 3 and all(a <= b for a, b in zip(asked[0], asked[1], strict=True))

@@ -10,7 +10,8 @@ A stage takes one option per unit: first the fastest ones, then, until it fits, 
 byte.  Where stages are cut under a memory limit is found by the same prices (`cut_within`):
 
     time of units i .. j-1 with p activations in M bytes   >=   max over n of  sum of their options at price n  -  n M
-  Units side by side agree at their cuts, and in what several units read (constants), which the first solution
+
+Units side by side agree at their cuts, and in what several units read (constants), which the first solution
 settles; equal units share their options.  Whether a stage fits is looked up in all rows of memory, not in these sums.
 """
 

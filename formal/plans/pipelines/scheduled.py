@@ -28,7 +28,7 @@ from .phases import StagePlan
 LARGEST_TIME = 1 << 31
 """Times of a schedule stay below this."""
 
-MOST_FITS = 4
+MOST_ROUNDS = 4
 """Attempts to fit stages into the memory, each with what waits at the cuts in the one before."""
 
 
@@ -175,7 +175,7 @@ def _place(
     again with what waits then.
     """
     kept, queued = free.kept, free.waiting
-    for _ in range(MOST_FITS):
+    for _ in range(MOST_ROUNDS):
         placed = case.fit_memory(stages, kept, queued, clock)
         if placed is None:
             return None

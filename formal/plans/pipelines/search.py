@@ -320,11 +320,13 @@ class _Search:
         """A plan where the bound is least."""
         self.turn_to(case)
         self.tried.add(id(case))
+        tried = list[tuple[int, ...]]()
         for cut in dict.fromkeys([_best_cut(case), *case.begins]):
+            tried.append(cut)
             if self.late() or (cut and self.attempt_cut(case, cut)):  # none: leaves say that no cut fits
                 break
         within = case.cut_within()
-        if within is not None and not self.late():
+        if within is not None and within not in tried and not self.late():
             self.attempt_cut(case, within)
         self.say(case)
 
