@@ -10,13 +10,17 @@ import numpy as np
 import pytest
 from budgets import work
 
+from shardproof.formal.plans.pipelines import scheduled
 from shardproof.formal.plans.pipelines.case import Case, cases, orders
 from shardproof.formal.plans.pipelines.job import Job
 from shardproof.formal.plans.pipelines.menus import AS_SLOW, Menus, Option
 from shardproof.formal.plans.pipelines.phases import StagePlan
 from shardproof.formal.plans.pipelines.scheduled import pipeline_of, schedule_stages, waiting
+from shardproof.formal.schedules.drawing import peaks
+from shardproof.formal.schedules.published import one_forward_one_backward, starts_of
 from shardproof.formal.schedules.published import orders as actions
-from shardproof.formal.schedules.published import starts_of
+from shardproof.formal.schedules.search import search
+from shardproof.formal.schedules.shop import shop
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.pipelines.division import divide
@@ -124,6 +128,28 @@ def test_stages_that_fit_with_the_activations_of_1f1b_stay_as_they_are(free: Cas
     found = schedule_stages(case, stages, 0.0, work(30.0))
     assert found is not None and max(found.memory) <= limit
     assert all(a <= b for a, b in zip(found.kept, FOUR, strict=True))
+
+
+def test_activations_of_1f1b_are_tried_beside_the_schedule_that_is_found(
+    free: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search may end in a schedule in which every stage keeps as many activations as the first one's in 1F1B."""
+    stages, queued = placed(free, (0, 1, 2, 3))
+    case = limited(free, max(free.peak(s, k) + w for s, k, w in zip(stages, FOUR, queued, strict=True)))
+    _, pipe = pipeline_of(case, stages, 4)
+    row = one_forward_one_backward(pipe, 0, 4)
+    starts = starts_of(pipe, [[(word, s, i) for word, _, i in row] for s in range(pipe.stages)])
+    assert tuple(peaks(pipe.problem(), starts)) == (4, 4, 4, 4)
+    found, asked = search(shop(pipe), work(1.0)), list[tuple[int, ...]]()
+
+    def fit(given: list[StagePlan], kept: tuple[int, ...], queued: object, clock: object) -> list[StagePlan] | None:
+        asked.append(tuple(kept))
+        return given if kept[-1] == 1 else None
+
+    monkeypatch.setattr(scheduled, "search", lambda *given, **named: replace(found, starts=starts))
+    monkeypatch.setattr(case, "fit_memory", fit)
+    made = schedule_stages(case, stages, 0.0, work(30.0), 4)
+    assert FOUR in asked and made is not None and made.kept == FOUR
 
 
 def test_fewer_activations_than_stages_are_kept_where_no_more_fit(free: Case) -> None:

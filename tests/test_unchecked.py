@@ -212,7 +212,7 @@ def test_a_plan_of_stages_is_not_begun_late_where_nobody_needs_one() -> None:
         search = _Search([case], clock, Fraction(0), lambda text: None, lambda seconds: None, Wanted(insist=insist))
         case.channels = [Channels((8, 0, 0), (8, 0, 0), (8, 0, 0)), Channels((4, 4, 0), (4, 4, 0), (4, 4, 0))]
         made.clear()
-        for _ in search.placements(case, (0, 2), next(orders(case))):
+        for _ in search.placements(case, (0, 2), next(orders(case)), search.clock):
             made.append(1)
             now[0] = 20.0  # the limit passes while the first are made
         now[0] = 0.0

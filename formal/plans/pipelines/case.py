@@ -39,11 +39,13 @@ FAR = Fraction(1, 10)
 PLAN_SHARE = 0.15
 """Of the time limit, for all placements of one plan that are found at once."""
 
-MENU_SHARE = 0.5
-"""Of the time limit, for the options of units of one plan: what is cut short there is slow on every stage."""
+MENU_SHARE = 0.7
+"""Of the time limit, for the options of units of one plan: what is cut short there is slow on every stage, and all that
+follows is quick.
+"""
 
-MENU_SECONDS = 60.0
-"""For one option of a menu."""
+MENU_PART, MENU_SECONDS = 0.125, 60.0
+"""For one option of a menu: of what is left of that, and at most so much."""
 
 FIT_SHARE = 0.1
 """Of the time limit, to fit one stage into the memory."""
@@ -172,7 +174,8 @@ class Case(Bounded):
         """Stages of options of their units, the fastest ones."""
 
         def solve_placements(problem: SelectionProblem, known: list[tuple[int, ...]]) -> tuple[int, ...] | None:
-            return solve(problem, clock=clock.at_most(MENU_SECONDS), gap=LEAF_GAP, known=known).solution
+            part = clock.at_most(None).share(MENU_PART).at_most(MENU_SECONDS)
+            return solve(problem, clock=part, gap=LEAF_GAP, known=known).solution
 
         times, key = self.micro + self.stages - 1, (pieces.channels, tuple(sorted(layouts.items())))
         menus = self._prepared.get(key)
@@ -288,14 +291,15 @@ class Case(Bounded):
         assert self._menus is not None and self.job.memory is not None
         self._menus.extend(self.job.memory)
         allowed = limit
-        for _ in range(MOST_FITS):
+        for k in range(MOST_FITS):
             choices = self._menus.choose_within(stage.first, stage.end, kept, allowed)
             if choices is None:
                 return None
             over = self.peak(replace(stage, choices=choices, extras=()), kept) - limit
             if over <= 0:
                 return choices
-            allowed -= over
+            # an exchange may free another moment than the fullest: then longer steps, at last an eighth of all
+            allowed -= over if k < MOST_FITS // 2 else max(over, limit >> (MOST_FITS + 2 - k))
         return None
 
     def _answer(self, part: Part, clock: Clock) -> tuple[int, ...] | None:

@@ -30,8 +30,10 @@ from ....models.pipelines.pieces import Chain, Part, Pieces
 from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem, Usage, Vertex
 from .channels import whole_chain
 
-PRICES = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0)
-"""What a full memory costs, in times of the whole step."""
+PRICES = (0.0, 5.0, 0.1, 0.03, 0.3, 0.01, 1.0, 0.003)
+"""What a full memory costs, in times of the whole step: after the fastest options those that hold least, so that stages
+fit before the time is over, then those between.
+"""
 
 CUT_PRICES = (0.0, *(10.0 ** (k / 8) for k in range(-28, 17)))
 """The same where cuts are chosen: options are looked up, not searched."""
@@ -88,6 +90,7 @@ class Menus:
         self.activations = activations
         self.settled: dict[int, int] = {}
         self.known: dict[object, list[Row]] = {}
+        self.solved: set[object] = set()
         self.options: dict[int, list[Option]] = {}
         self.parts: list[Part] = []
         self.names: list[str] = []
@@ -112,7 +115,8 @@ class Menus:
     def extend(self, limit: int) -> None:
         """Add the options of all prices; `limit`: bytes of a device."""
         self.extended = True
-        self._add(PRICES, self._unit(limit))
+        for price in PRICES:  # of all units before the next
+            self._add((price,), self._unit(limit))
 
     def _unit(self, limit: int) -> float:
         """Cost of a byte where a full memory costs the whole step once."""
@@ -164,17 +168,16 @@ class Menus:
     def _of(self, u: int, part: Part, prices: tuple[float, ...], unit: float) -> list[Option]:
         if u not in self.sizes:  # a walk over all memory rows of the step, and every stage that is fitted asks again
             self.sizes[u] = self._bytes(u, part)
-        fixed, kept, digest = self.sizes[u].fixed, self.sizes[u].kept, self.sizes[u].digest
-        held = {k: self.settled[v] for k, v in enumerate(part.vertices) if v in self.settled}
-        same = self.names[u], digest, tuple(sorted(held.items()))
+        fixed, kept = self.sizes[u].fixed, self.sizes[u].kept
+        held, same = self._held(part), self._class(u, part)
         rows = self.known.setdefault(same, [])
         for price in prices:
-            if (same, price) in self.known:
+            if (same, price) in self.solved:
                 continue
-            self.known[same, price] = rows
             x = self.solve(self._priced(part, fixed, kept, price * unit, held), [row[0] for row in rows])
             if x is None:
                 continue
+            self.solved.add((same, price))  # not where the time was over: later there may be more
             cost = part.problem.cost_of(x)
             between, more = (sum(int(size[k][x[k]]) for k in size) for size in (fixed, kept))
             row = x, cost, between, more
@@ -184,7 +187,19 @@ class Menus:
         if options:  # what other units read too is settled by the first of them
             for v in self.shared & set(part.vertices):
                 self.settled.setdefault(v, options[0].choices[v])
+            now = self._class(u, part)
+            if now != same and len(rows) == 1:  # which stays the best one
+                self.known[now] = rows
+                self.solved |= {(now, price) for price in prices if (same, price) in self.solved}
         return [o for o in options if all(o.choices.get(v, c) == c for v, c in self.settled.items())]
+
+    def _held(self, part: Part) -> dict[int, int]:
+        """Of vertices of a part that are settled by other units the choices."""
+        return {k: self.settled[v] for k, v in enumerate(part.vertices) if v in self.settled}
+
+    def _class(self, u: int, part: Part) -> tuple[str, bytes, tuple[tuple[int, int], ...]]:
+        """Units of equal ones have the same options."""
+        return self.names[u], self.sizes[u].digest, tuple(sorted(self._held(part).items()))
 
     def _bytes(self, u: int, part: Part) -> Sizes:
         local = {v: k for k, v in enumerate(part.vertices)}

@@ -144,13 +144,14 @@ def schedule_stages(
             if best is not None and _step_of(case, stages, quantum, pipe, starts) >= best.step:
                 none_fits = False
                 continue  # nor would it be shorter with placements that fit
-            first = _certificate(pipe, starts, found)
-            placed = _place(case, stages, _scheduled(case, stages, first, quantum), limit, seconds, clock)
+            free = _scheduled(case, stages, _certificate(pipe, starts, found), quantum)
+            placed = case.fit_memory(stages, free.kept, free.waiting, clock)
             if placed is None:
                 continue
             none_fits = False
-            if best is None or placed.step < best.step:
-                best = placed
+            made = _place(case, placed, free, limit, seconds, clock)
+            if made is not None and (best is None or made.step < best.step):
+                best = made
         if none_fits:
             break  # more activations fit even less
     return best
@@ -168,18 +169,19 @@ def _certificate(pipe: Pipeline, starts: Ints, found: Found) -> ScheduleCertific
 
 
 def _place(
-    case: Case, stages: list[StagePlan], free: Scheduled, limit: int, seconds: float, clock: Clock
+    case: Case, placed: list[StagePlan], free: Scheduled, limit: int, seconds: float, clock: Clock
 ) -> Scheduled | None:
-    """These stages, of which `free` is a schedule without regard to memory, or others that fit, with the shortest
-    schedule in which they do; None if there are none.  Other times have other blocks wait at the cuts, so it is tried
-    again with what waits then.
+    """Stages that fit with what `free`, a schedule without regard to memory, keeps, in the shortest schedule in which
+    they do; None if they do in none.  Other times have other blocks wait at the cuts, so stages are fitted again with
+    what waits then.
     """
-    kept, queued = free.kept, free.waiting
-    for _ in range(MOST_ROUNDS):
-        placed = case.fit_memory(stages, kept, queued, clock)
-        if placed is None:
+    queued = free.waiting
+    for k in range(MOST_ROUNDS):
+        again = placed if k == 0 else case.fit_memory(free.stages, free.kept, queued, clock)
+        if again is None:
             return None
-        if all(a is b for a, b in zip(placed, stages, strict=True)):
+        placed = again
+        if all(a is b for a, b in zip(placed, free.stages, strict=True)):
             return free
         quantum, pipe = pipeline_of(case, placed, limit)
         found = search(shop(pipe), clock.at_most(seconds))

@@ -20,13 +20,11 @@ from ....models.cost.selection import DecisionKind
 from ....models.pipelines.views import cut_levels
 from ....models.schedules.pipeline import Pipeline
 from ....proofs.pipelines.certificate import Overlap, PipelineCertificate, Stage
-from ...schedules.search import search
-from ...schedules.shop import shop
 from ...selection.model.clock import Clock, Overdue
 from ..time_limit import TooSlow
 from .bounded import NO_STEP
 from .case import FAR, Case, cases, orders
-from .chunked import best_chunk_cut
+from .cuts import best_cut
 from .interleaved import InterleavedCase, interleaved_case
 from .job import Job
 from .phases import StagePlan
@@ -36,14 +34,11 @@ TRY_SECONDS, SCHEDULE_SECONDS = 0.2, 5.0
 """For the schedule of a plan under one limit of activations; for that of the best plan."""
 
 
-MOST_TRIED = 128
-"""Micro-batches times stages up to which cuts are moved one by one."""
-
-MOST_MOVES = 12
-"""Moves of cuts."""
-
 LOOKS_SHARE = 0.4
 """Of the time: after it a plan is made, whatever cases were not looked at."""
+
+FIRST_SHARE = 0.5
+"""Of the time that is left, for the first plans where there are other numbers of stages to look at."""
 
 
 LAST_SHARE, LAST_S = 0.2, 10.0
@@ -131,45 +126,6 @@ def _choices(case: Case, stage: StagePlan) -> Choices:
         tuple((d.name, p) for d, p in found if d.kind is DecisionKind.OPERATOR),
         tuple((d.name, p) for d, p in found if d.kind is DecisionKind.COPY),
     )
-
-
-def _best_cut(case: Case) -> tuple[int, ...]:
-    """Starts of the stages for which a schedule of times as the bounds have them is shortest, by moving one cut at a
-    time from where the bound is least and from even times.
-    """
-    if isinstance(case, InterleavedCase):
-        return best_chunk_cut(case, case.begins, MOST_MOVES)
-    micro = case.bounds().one
-    n, p = case.job.division.units, case.stages
-    there = case.hops().there
-    quantum = max(1, max(micro[0][n], *(max(row, default=0) for row in there)) // (1 << 24))
-
-    def value(starts: tuple[int, ...]) -> int:
-        spans = [micro[i][j] // quantum for i, j in zip(starts, (*starts[1:], n), strict=True)]
-        hops = tuple(there[s][starts[s]] // quantum for s in range(1, p))
-        times = tuple((t // 3 + 1, t - t // 3, 0) for t in spans)
-        pipe = Pipeline(times, case.micro, max(hops, default=0), case.micro, hops=hops)
-        return search(shop(pipe), Clock(0.0)).makespan
-
-    ends = [micro[0][i] for i in range(n)]
-    even = tuple(min(range(n), key=lambda i: abs(ends[i] * p - s * micro[0][n])) for s in range(p))
-    begins = [case.starts, *([even] if sorted(set(even)) == list(even) else [])]
-    if case.micro * p > MOST_TRIED or p == 1:
-        return case.starts
-    known = {starts: value(starts) for starts in begins}
-    for _ in range(MOST_MOVES):
-        best = min(known, key=lambda s: known[s])
-        around = [
-            (*best[:k], best[k] + d, *best[k + 1 :])
-            for k in range(1, p)
-            for d in (-1, 1)
-            if best[k - 1] < best[k] + d < (*best, n)[k + 1]
-        ]
-        new = [s for s in around if s not in known]
-        known |= {s: value(s) for s in new}
-        if min(known.values()) == known[best]:
-            break
-    return min(known, key=lambda s: known[s])
 
 
 def _seeds(found: Sequence[Case]) -> list[Case]:
@@ -316,30 +272,31 @@ class _Search:
             self.let(self.longer)
         return self.longer
 
-    def attempt(self, case: Case) -> None:
-        """A plan where the bound is least."""
+    def attempt(self, case: Case, clock: Clock | None = None) -> None:
+        """A plan where the bound is least, searched for until `clock` is over; None: that of the whole search."""
+        clock = clock or self.clock
         self.turn_to(case)
         self.tried.add(id(case))
         tried = list[tuple[int, ...]]()
-        for cut in dict.fromkeys([_best_cut(case), *case.begins]):
+        for cut in dict.fromkeys([best_cut(case), *case.begins]):
             tried.append(cut)
-            if self.late() or (cut and self.attempt_cut(case, cut)):  # none: leaves say that no cut fits
+            if self.late() or (cut and self.attempt_cut(case, cut, clock)):  # none: leaves say that no cut fits
                 break
         within = case.cut_within()
         if within is not None and within not in tried and not self.late():
-            self.attempt_cut(case, within)
+            self.attempt_cut(case, within, clock)
         self.say(case)
 
-    def attempt_cut(self, case: Case, cut: tuple[int, ...]) -> bool:
+    def attempt_cut(self, case: Case, cut: tuple[int, ...], clock: Clock) -> bool:
         """A plan with this cut; whether one fits."""
         for order in orders(case):
             if self.late():
                 break
             planned_once, made_once = False, False
-            for stages in self.placements(case, cut, order):
+            for stages in self.placements(case, cut, order, clock):
                 planned_once = True
                 self.slack[id(case)] = min(case.slack(stages), self.slack.get(id(case), FAR))
-                made = schedule_stages(case, stages, TRY_SECONDS, self.clock)
+                made = schedule_stages(case, stages, TRY_SECONDS, clock)
                 made_once |= made is not None
                 if made is not None and made.step < self.most:
                     self.best, self.most = made, made.step
@@ -347,16 +304,18 @@ class _Search:
                 return made_once
         return False
 
-    def placements(self, case: Case, cut: tuple[int, ...], order: tuple[int, ...]) -> Iterator[list[StagePlan]]:
+    def placements(
+        self, case: Case, cut: tuple[int, ...], order: tuple[int, ...], clock: Clock
+    ) -> Iterator[list[StagePlan]]:
         """Placements of all stages: the cheapest by the sum, by weights of channels, mixed."""
         for channels in (None, *case.channels):
             if self.late():
                 return
-            stages = case.plan(cut, self.clock, order, channels)
+            stages = case.plan(cut, clock, order, channels)
             if stages is not None:
                 yield stages
         if not self.late():
-            yield from case.mix_placements(cut, self.clock, order)
+            yield from case.mix_placements(cut, clock, order)
 
     def say(self, case: Case) -> None:
         """What is known of a case, for people who wait; and what its check takes, for whoever keeps the time."""
@@ -377,6 +336,7 @@ class _Search:
                 self.look(case)
                 if case is seeds[0] and self.job.memory is not None and case.roomy() and self.wanted.below >= NO_STEP:
                     self.first(case)
+                    looking = self.clock.at_most(None).share(LOOKS_SHARE)
         while seeds and self.best is None and not self.clock.over():
             case = min(seeds, key=lambda c: (not c.looked, c.bound))
             seeds.remove(case)
@@ -387,7 +347,8 @@ class _Search:
         if case.size == 0:
             self.prove(case, 1)
         if self.open(case) and id(case) not in self.tried:
-            self.attempt(case)
+            several = any(other.stages != case.stages for other in self.found)
+            self.attempt(case, self.clock.at_most(None).share(FIRST_SHARE if several else 1.0))
 
     def close(self) -> None:
         """Always the case of the least bound: leaves of one unit, a plan, longer leaves, until that bound stays."""
