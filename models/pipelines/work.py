@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
+from itertools import accumulate
 from math import floor
 
 from ..machine.machine import Machine
@@ -100,6 +101,21 @@ def unit_live_bytes(graph: Graph, division: Division, summed: bool) -> tuple[lis
             elif phase == "B" and summed and uses and all(division.phase[i] == "U" for i in uses):
                 fixed[home] += size
     return fixed, kept
+
+
+def unit_peak_bytes(graph: Graph, division: Division) -> list[int]:
+    """Per unit the most bytes at a time of what its own operators write and read, on all devices together, at least."""
+    changes: list[dict[int, int]] = [{} for _ in range(division.units)]
+    readers = graph.readers()
+    for i, op in enumerate(graph.operators):
+        unit, t = division.unit[i], graph.tensor(op.output.tensor)
+        uses = [k for k, _ in readers[t.name] if division.unit[k] == unit]
+        if unit < 0:
+            continue
+        size = t.elements * t.element_bytes
+        for at, change in ((i, size), (max(uses, default=i) + 1, -size)):
+            changes[unit][at] = changes[unit].get(at, 0) + change
+    return [max(accumulate(c[at] for at in sorted(c)), default=0) for c in changes]
 
 
 def unit_bytes(graph: Graph, division: Division, summed: bool) -> list[int]:

@@ -92,7 +92,7 @@ def solve(row: Row, kind: str, clock: Clock, memory: int, check: bool) -> str:
     step = build_step(graph, "adam", recompute=row.recompute)
     machine = load_machine(f"{kind}:{row.machine}")
     division = divide(step.graph, step.passes)
-    pairs = list(row.pairs) or pairs_of("auto", step, machine, division.units)
+    pairs = list(row.pairs) or pairs_of("auto", step, machine, division.units, memory)
     words = tuple(word for variant, word in FORBIDDEN.items() if row.variant.startswith(variant))
     found = search_pairs(
         Job(step.graph, division, machine, default_space(machine), memory, words), pairs, clock, Fraction(3, 100)

@@ -88,7 +88,8 @@ def audit_pipeline(request: PipelineRequest, flags: Flags, limit: TimeLimit, tel
     job, batch = job_of(request)
     step = request.make(request.recompute)
     assert step is not None
-    pairs = [] if request.stages == "" else pairs_of(request.stages, step, request.machine, job.division.units)
+    units, memory = job.division.units, request.memory
+    pairs = [] if request.stages == "" else pairs_of(request.stages, step, request.machine, units, memory)
     said = pairs[0][1] if pairs and request.stages != AUTO else None
     if said is not None and pairs[0][0] != flags.pp:
         raise InputError(f"--pipeline {request.stages}: the configuration has {flags.pp} stages")

@@ -83,7 +83,7 @@ class Bounded:
         self.work = unit_work(self.job.amounts(self.micro), machine)
         self.forward = unit_work(self.job.amounts(self.micro), machine, "F")
         self.backward = unit_work(self.job.amounts(self.micro), machine, "B") if self.job.overlap else []
-        self.fixed, self.kept = self.job.unit_live_bytes(self.micro)
+        self.fixed, self.kept, self.crowded = self.job.unit_bytes(self.micro)
         self.nodes = nodes(machine, self.job.where) if self.job.single else None
 
     @property
@@ -194,11 +194,14 @@ class Bounded:
         return sum(self.fixed[first:end]) + activations * sum(self.kept[first:end])
 
     def roomy(self) -> bool:
-        """Whether the first of even stages has room for as many activations as there are stages, which 1F1B keeps."""
-        limit = self.job.memory
-        first = -(-self.job.division.units // self.parts)
+        """Whether the first of even stages has room for as many activations as there are stages, which 1F1B keeps, and
+        the last one, where losses are computed, for its fullest unit, as it is written and as it is read.
+        """
+        limit, units = self.job.memory, self.job.division.units
+        first = -(-units // self.parts)
         most = self.live_bytes(0, first, min(self.parts, self.micro))
-        return limit is None or most <= ROOM * limit * self.machine.devices
+        last = sum(self.fixed[units - first :]) + 2 * max(self.crowded[units - first :])
+        return limit is None or max(most, last) <= ROOM * limit * self.machine.devices
 
     def sends(self) -> list[int]:
         """Per cut, picoseconds there and back at least; one entry per unit, the first of no meaning."""

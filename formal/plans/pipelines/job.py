@@ -13,7 +13,7 @@ from ....models.pipelines.division import Division, check_sums
 from ....models.pipelines.exchange import Exchange, exchange
 from ....models.pipelines.micro import Along, batch_test, micro_batch
 from ....models.pipelines.nodes import single
-from ....models.pipelines.work import Amounts, amounts, unit_live_bytes
+from ....models.pipelines.work import Amounts, amounts, unit_live_bytes, unit_peak_bytes
 from ....models.program.graph import Graph
 from .phases import Memo
 
@@ -36,7 +36,7 @@ class Job:
     """(stages, micro-batches, whether of nodes) -> processor seconds that the check of that problem takes, of all whose
     tables were built."""
     _graphs: dict[int, Graph] = field(default_factory=dict, compare=False, repr=False)
-    _bytes: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict, compare=False, repr=False)
+    _bytes: dict[int, tuple[list[int], list[int], list[int]]] = field(default_factory=dict, compare=False, repr=False)
     _amounts: dict[int, Amounts] = field(default_factory=dict, compare=False, repr=False)
     _exchanges: dict[tuple[int, ...], Exchange] = field(default_factory=dict, compare=False, repr=False)
 
@@ -69,8 +69,12 @@ class Job:
             self._exchanges[ends] = exchange(self.graph, self.division, ends)
         return self._exchanges[ends]
 
-    def unit_live_bytes(self, micro: int) -> tuple[list[int], list[int]]:
-        """Least bytes per unit with micro-batches of this number: those that stay, and those of every activation."""
+    def unit_bytes(self, micro: int) -> tuple[list[int], list[int], list[int]]:
+        """Least bytes per unit with micro-batches of this number: those that stay, those of every activation, and the
+        most while its own operators run.
+        """
         if micro not in self._bytes:
-            self._bytes[micro] = unit_live_bytes(self.micro_batch(micro), self.division, micro > 1)
+            graph = self.micro_batch(micro)
+            fixed, kept = unit_live_bytes(graph, self.division, micro > 1)
+            self._bytes[micro] = fixed, kept, unit_peak_bytes(graph, self.division)
         return self._bytes[micro]

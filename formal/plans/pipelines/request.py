@@ -44,9 +44,11 @@ Triple = tuple[int, int, int]
 """Stages, micro-batches, chunks a stage."""
 
 
-def pairs_of(text: str, step: TrainingStep, machine: Machine, units: int) -> list[tuple[int, int]]:
+def pairs_of(
+    text: str, step: TrainingStep, machine: Machine, units: int, memory: int | None = None
+) -> list[tuple[int, int]]:
     """(stages, micro-batches) that are enumerated: without pipelines, then all of `auto`; or the one pair P:M.  None
-    for the triple P:M:V.
+    for the triple P:M:V.  Several micro-batches on one stage keep less and take longer: only where `memory` is limited.
     """
     match = re.fullmatch(r"([1-9][0-9]{0,3}):([1-9][0-9]{0,3})", text)
     if match is not None:
@@ -61,7 +63,8 @@ def pairs_of(text: str, step: TrainingStep, machine: Machine, units: int) -> lis
     batch = batch_of(step.graph)
     micro = [m for m in (1 << k for k in range(MOST_MICRO_BATCHES.bit_length())) if batch % m == 0]
     stages = [p for p in range(2, MOST_STAGES + 1) if p <= units and equal_submesh(machine, p) is not None]
-    return [(1, 1), *((p, m) for p in stages for m in micro)]
+    alone = [(1, m) for m in (micro[:1] if memory is None else micro)]
+    return [*alone, *((p, m) for p in stages for m in micro)]
 
 
 def triple_of(text: str) -> Triple | None:
@@ -97,7 +100,7 @@ class PipelineRequest:
     P:M:V; `without`: placements that are forbidden, in order of `FORBIDDEN_WORDS`; `interleave`: chunks that a stage
     may have; `overlap`: reshardings run beside operators inside a phase; `tight`: the whole machine has no room for the
     step without recomputation; `known`: seconds of a step that another search has found; `whole`: steps on the
-    whole machine are what other searches are about, so that one stage is not asked for.
+    whole machine are what other searches are about, so that one stage is not asked for but in several micro-batches.
     """
 
     make: Callable[[str], TrainingStep | None]
@@ -168,7 +171,7 @@ def require_cut(request: PipelineRequest) -> tuple[TrainingStep, list[tuple[int,
     if step is None:
         raise InputError("--pipeline cuts training steps: give --train sgd or --train adam too")
     division = divide(step.graph, step.passes)
-    pairs = pairs_of(request.stages, step, request.machine, division.units)
+    pairs = pairs_of(request.stages, step, request.machine, division.units, request.memory)
     if division.units == 1:
         raise uncut(step)
     return step, pairs
@@ -192,7 +195,7 @@ def carry_out_pipelined(
         job = Job(made.graph, cut, request.machine, where, request.memory, request.without, request.overlap)
         fits = [(p, m) for p, m in pairs if p <= cut.units] or pairs  # what has too few units is refused there
         if request.stages == AUTO and request.whole:
-            fits = [(p, m) for p, m in fits if p > 1] or fits
+            fits = [(p, m) for p, m in fits if (p, m) != (1, 1)] or fits
         more = triples_of(request, fits, cut.units)
         wanted = Wanted(min([elsewhere, *steps]), not steps, insist)
         found = search_pairs(job, fits, within, request.gap, tell or (lambda words: None), more, hold, wanted)

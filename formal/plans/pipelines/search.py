@@ -33,6 +33,8 @@ from .scheduled import Scheduled, schedule_stages
 TRY_SECONDS, SCHEDULE_SECONDS = 0.2, 5.0
 """For the schedule of a plan under one limit of activations; for that of the best plan."""
 
+TRY_SHARE = 0.01
+"""Of the time of the search, for one such schedule at most: 1F1B is known, and little is gained upon it."""
 
 LOOKS_SHARE = 0.4
 """Of the time: after it a plan is made, whatever cases were not looked at."""
@@ -130,13 +132,14 @@ def _choices(case: Case, stage: StagePlan) -> Choices:
 
 def _seeds(found: Sequence[Case]) -> list[Case]:
     """Cases that are looked at before all others: of every number of stages the one whose micro-batches are nearest to
-    `USUAL` times as many among those that have room for their activations, or the smallest; the step as it is.
+    `USUAL` times as many among those that have room for their activations, or the smallest; of one stage the fewest
+    that have room.
     """
 
     def seed(cases_of: Sequence[Case]) -> Case:
-        if cases_of[0].stages == 1:
-            return min(cases_of, key=lambda c: c.micro)
         roomy = [c for c in cases_of if c.roomy()]
+        if cases_of[0].stages == 1:
+            return (roomy or cases_of)[0]
         return min(roomy, key=lambda c: abs(c.micro - USUAL * c.stages)) if roomy else cases_of[-1]
 
     stages = sorted({c.stages for c in found}, reverse=True)
@@ -289,6 +292,8 @@ class _Search:
 
     def attempt_cut(self, case: Case, cut: tuple[int, ...], clock: Clock) -> bool:
         """A plan with this cut; whether one fits."""
+        limit = self.clock.limit_s
+        seconds = TRY_SECONDS if limit is None else min(TRY_SECONDS, TRY_SHARE * limit)
         for order in orders(case):
             if self.late():
                 break
@@ -296,7 +301,7 @@ class _Search:
             for stages in self.placements(case, cut, order, clock):
                 planned_once = True
                 self.slack[id(case)] = min(case.slack(stages), self.slack.get(id(case), FAR))
-                made = schedule_stages(case, stages, TRY_SECONDS, clock)
+                made = schedule_stages(case, stages, seconds, clock)
                 made_once |= made is not None
                 if made is not None and made.step < self.most:
                     self.best, self.most = made, made.step
@@ -327,7 +332,8 @@ class _Search:
     def begin(self) -> None:
         """A look at a case of every number of stages, then plans, the least bound first, until there is one: leaves of
         what cannot be better end early then.  Under a memory limit the first plan is one of many stages: their tables
-        are small, and there is most room.  Cases that nobody could look at come last.
+        are small, and there is most room; then others have their turn as long as there is time for first plans, since
+        least bounds say little of what fits.  Cases that nobody could look at come last.
         """
         seeds = [case for case in _seeds(self.found) if case.bound < NO_STEP]
         looking = self.clock.share(LOOKS_SHARE)
@@ -337,7 +343,8 @@ class _Search:
                 if case is seeds[0] and self.job.memory is not None and case.roomy() and self.wanted.below >= NO_STEP:
                     self.first(case)
                     looking = self.clock.at_most(None).share(LOOKS_SHARE)
-        while seeds and self.best is None and not self.clock.over():
+        limited, trying = self.job.memory is not None, self.clock.at_most(None).share(FIRST_SHARE)
+        while seeds and not self.clock.over() and (self.best is None or (limited and not trying.over())):
             case = min(seeds, key=lambda c: (not c.looked, c.bound))
             seeds.remove(case)
             self.first(case)
