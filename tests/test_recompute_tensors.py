@@ -311,7 +311,7 @@ def test_numbers_of_blocks_are_halved() -> None:
 COMMAND = ["plan", "bert-tiny", "--train", "sgd", "--machine", "dgx-a100:1x2", "--space", "one-per-level"]
 
 
-LIMITED = [*COMMAND, "--memory", "3.2MiB", "--gap", "5%", "--work-limit", "3M", "--json"]
+LIMITED = [*COMMAND, "--memory", "3.2MiB", "--gap", "5%", "--work-limit", "20M", "--json"]
 
 
 def answer(more: list[str], out: Path) -> dict[str, object]:
