@@ -649,7 +649,7 @@ def test_the_nearest_word_is_that_of_difflib() -> None:
     known = sorted({w for way in WAYS.values() for w in way.known.words})
     near = 0
     for _ in range(300):
-        some = [*rng.sample(known, rng.choice((1, 3, 20))), *("".join(rng.choices("ab", k=k)) for k in range(8))]
+        some = [*rng.sample(known, rng.choice((1, 3, 20))), *("".join(rng.choices("ab", k=k)) for k in range(1, 9))]
         word = "".join(c for c in rng.choice([*some, *known[:9]]) if rng.random() > 0.25) + rng.choice(("", "a", "b"))
         found = get_close_matches(word[:100], some, n=1)
         assert did_you_mean(word, some) == (f"; did you mean {found[0]!r}?" if found else ""), (word, some)
