@@ -409,7 +409,7 @@ def test_a_machine_that_is_too_large_as_one_is_left_to_stages(
         assert run(["plan", *model, *words, *alone]) == 3
         said = json.loads(capsys.readouterr().out)["error"]
         assert said == "machine 'dgx-h100': 8192 devices, at most 4096 are planned as one"  # not our own check's words
-    run(["plan", *model, *words, "--best", "--pipeline", "2:4", "--force"])
+    run(["plan", *model, *words, "--best", "--pipeline", "2:4", "--space", "one-per-level", "--force"])
     found = json.loads(capsys.readouterr().out)
     why = dict(found["left_out"])
     assert all("at most 4096" in why[part] for part in ("placements alone", "overlap", "rewrites")), why
