@@ -201,6 +201,7 @@ DEAR: Final[Mapping[str, str]] = MappingProxyType(
         # the third round: seconds of the wall on two cores with others beside
         "test_readme.py::test_outputs[docs/howto/operators.md]": "26.0: specified_rules generates, proves and places; the page's commands are understood",
         "test_readme.py::test_outputs[docs/howto/train.md]": "9.0: train; run_says",
+        "test_recompute_tensors.py::test_on_the_command_line": "33.0: in Python; offload goes through every verb with single tensors",
         "test_recompute_tensors.py::test_the_best_plan_weighs_single_tensors_too": "25.0: best; tensors on the command line",
         "test_zoo.py::test_every_model_builds_with_its_defaults_and_survives_its_json[rnnlm]": "4.6: other models; its parameters",
         "test_recorded_job.py::test_the_best_order_of_a_recorded_step_is_proved": "29.0: its replay; schedule_search equals enumeration",

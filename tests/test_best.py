@@ -26,7 +26,7 @@ from shardproof.models.sources.zoo import build
 from shardproof.models.text import InputError
 
 MODEL = "mlp-8192:layers=3,width=64"
-LINE = ("plan", MODEL, "--batch", "16", "--train", "sgd", "--machine", "localhost:2", "--work-limit", "500k", "--json")
+LINE = ("plan", MODEL, "--batch", "16", "--train", "sgd", "--machine", "localhost:2", "--work-limit", "2M", "--json")
 
 
 def test_it_is_never_above_placements_and_says_what_each_part_gains(

@@ -162,7 +162,7 @@ def test_the_command_line_audits_and_plans_it(
         "--strategy",
         "m.txt",
         "--work-limit",
-        "1M",
+        "6M",
     ]
     assert run(["audit", *model, "-o", "b.spz", "--json"]) == 10
     said = json.loads(capsys.readouterr().out)
