@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from difflib import SequenceMatcher
+from difflib import get_close_matches
 from fractions import Fraction
 from typing import Final
 
@@ -47,21 +47,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     >>> did_you_mean("localhots", ["localhost", "summit"]), did_you_mean("x", ["localhost"])
     ("; did you mean 'localhost'?", '')
     """
-    near = _nearest(word[:100], known)
-    return f"; did you mean {near!r}?" if near else ""
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    """The word of at least 0.6 that `difflib` calls most alike.  Its `get_close_matches` weighs each of thousands; here
-    only those are weighed whose letters might be nearer than the nearest so far.
-    """
-    best = (0.6, "")
-    matcher = SequenceMatcher(b=word)
-    for other in known:
-        matcher.set_seq1(other)
-        if matcher.real_quick_ratio() >= best[0] and matcher.quick_ratio() >= best[0]:
-            best = max(best, (matcher.ratio(), other))
-    return best[1]
+    near = get_close_matches(word[:100], list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 class Lines(str):
