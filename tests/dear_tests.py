@@ -87,13 +87,6 @@ DEAR: Final[Mapping[str, str]] = MappingProxyType(
         "test_graph_equality.py::test_every_mutant_differs_and_the_difference_is_named[moe]": "4.1: bert-tiny",
         "test_verify_entries.py::test_structure_of_the_zoo[inception-v3]": "2.4: other convolutions",
         "test_training.py::test_structure_of_the_zoos_training_steps[transformer]": "2.1: bert",
-        "test_equal_layers.py::test_mutants_of_kept_pairs_are_shown_by_lemmas_only_where_numbers_agree[sorted_experts_tp]": "8.0: other kept pairs",
-        "test_calibrate_parts.py::test_a_failing_rank_is_named": "4.0: mpi, run_faults name ranks",
-        "test_output.py::test_every_verb_writes_again[rules dtensor]": "4.0: other verbs",
-        "test_training.py::test_structure_of_the_zoos_training_steps[vit]": "4.9: bert",
-        "test_merged_messages.py::test_stencils_over_mpi": "5.3: virtual ranks; array_programs on MPI",
-        "test_thesis_programs.py::test_mpi_ranks_give_the_same[2]": "2.7: virtual ranks; array_programs on MPI",
-        "test_portfolio.py::test_every_combination_gives_one_file_that_is_never_worse[stages-overlap]": "3.8: three freedoms",
         "test_zoo.py::test_every_model_builds_with_its_defaults_and_survives_its_json[transformer]": "2.1: other models",
         "test_published.py::test_parameters_are_those_of_the_paper[mixtral-8x7b]": "2.1: other models",
         "test_pipelines.py::test_statistics_over_the_batch_are_refused_by_name[resnet101]": "1.9: another network",
@@ -212,6 +205,13 @@ DEAR: Final[Mapping[str, str]] = MappingProxyType(
         "test_dtensor_rules.py::test_pools[aten.max_pool2d.default]": "14.0: averages of windows",
         "test_kinds.py::test_sensitivity_answers_or_says_why[plan]": "6.0: joint; sensitivity",
         "test_joint_library.py::test_an_audit_compares_with_what_libraries_give": "5.0: audits; plans with libraries",
+        "test_equal_layers.py::test_mutants_of_kept_pairs_are_shown_by_lemmas_only_where_numbers_agree[sorted_experts_tp]": "8.0: other kept pairs",
+        "test_calibrate_parts.py::test_a_failing_rank_is_named": "4.0: mpi, run_faults name ranks",
+        "test_output.py::test_every_verb_writes_again[rules dtensor]": "4.0: other verbs",
+        "test_training.py::test_structure_of_the_zoos_training_steps[vit]": "4.9: bert",
+        "test_merged_messages.py::test_stencils_over_mpi": "5.3: virtual ranks; array_programs on MPI",
+        "test_thesis_programs.py::test_mpi_ranks_give_the_same[2]": "2.7: virtual ranks; array_programs on MPI",
+        "test_portfolio.py::test_every_combination_gives_one_file_that_is_never_worse[stages-overlap]": "3.8: three freedoms",
     }
 )
 """Test to seconds and what stays."""

@@ -594,8 +594,8 @@ mpi = [pytest.mark.mpi, pytest.mark.skipif(not mpi_available(), reason="mpi4py o
 @pytest.mark.parametrize(
     "kind",
     [
-        *(pytest.param(k, marks=mpi) for k in ("four", "tied")),
-        *(pytest.param(k, marks=[*mpi, pytest.mark.slow]) for k in ("overlapped", "joint")),
+        pytest.param("four", marks=mpi),  # stages on MPI: tests/test_run_backends.py
+        *(pytest.param(k, marks=[*mpi, pytest.mark.slow]) for k in ("overlapped", "tied", "joint")),
     ],
 )
 def test_mpi_ranks_train_and_go_on(kind: str, files: Path, tmp_path: Path) -> None:
