@@ -212,6 +212,14 @@ DEAR: Final[Mapping[str, str]] = MappingProxyType(
         "test_merged_messages.py::test_stencils_over_mpi": "5.3: virtual ranks; array_programs on MPI",
         "test_thesis_programs.py::test_mpi_ranks_give_the_same[2]": "2.7: virtual ranks; array_programs on MPI",
         "test_portfolio.py::test_every_combination_gives_one_file_that_is_never_worse[stages-overlap]": "3.8: three freedoms",
+        "test_dtensor_rules.py::test_pools[aten.avg_pool2d.default]": "12.0: products, rows of tables, averages of ranks",
+        "test_specified_rules.py::test_placements_of_dtensor_are_decided": "8.0: the verb decides those of another; dtensor_rules",
+        "test_readme.py::test_outputs[docs/tools.md]": "7.0: README; the page's commands are understood",
+        "test_equal_layers.py::test_mutants_of_layers_are_proved_only_where_numbers_agree[3-4]": "6.0: two ranks",
+        "test_run_faults.py::test_nothing_is_left_of_a_front_end[15]": "5.0: SIGKILL, of which nobody hears",
+        "test_check_budget.py::test_small_files_that_ask_for_much_are_too_large[empty_lists]": "5.8: 25 other files",
+        "test_training.py::test_a_step_runs_on_mpi_ranks": "6.0: train trains on four MPI ranks",
+        "test_composed_optima.py::test_no_bound_is_above_and_no_plan_below_the_best_of_all[products2 2x2 --overlap 6016]": "4.2: eight other problems",
     }
 )
 """Test to seconds and what stays."""
