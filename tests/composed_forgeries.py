@@ -61,7 +61,7 @@ def files(folder: Path, problems: Sequence[Problem] = PROBLEMS) -> list[File]:
     found = []
     for number, problem in enumerate(problems):
         path = folder / f"{number}.spz"
-        status, answer = said([*problem.line(folder), "--work-limit", "2M", "-o", str(path)])
+        status, answer = said([*problem.line(folder), "--work-limit", "500k", "-o", str(path)])
         assert status in (0, 5), answer
         members = dict(read_container(path))
         plans = tuple(m for name, m in sorted(members.items()) if name.endswith(".spz") and isinstance(m, bytes))

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import house
+from house import parameters_of
 
 LINES, PARAMETERS = 60, 8
 LIST = Path(__file__).with_name("data") / "function-sizes.txt"
@@ -29,14 +30,12 @@ def large_functions() -> Sizes:
     out: dict[tuple[str, str], tuple[int, int]] = {}
     top = {p.stem: p for p in Path(house.ROOT).glob("*.py")}
     for path in sorted({*house.modules().values(), *top.values()}):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                lines, parameters = (node.end_lineno or node.lineno) - node.lineno + 1, parameters_of(node)
-                if lines > LINES or parameters > PARAMETERS:
-                    at = (path.relative_to(house.ROOT).as_posix(), node.name)
-                    before = out.get(at, (0, 0))
-                    now = (lines if lines > LINES else 0, parameters if parameters > PARAMETERS else 0)
-                    out[at] = max(before[0], now[0]), max(before[1], now[1])
+        for name, lines, parameters in house.contents(path).functions:
+            if lines > LINES or parameters > PARAMETERS:
+                at = (path.relative_to(house.ROOT).as_posix(), name)
+                before = out.get(at, (0, 0))
+                now = (lines if lines > LINES else 0, parameters if parameters > PARAMETERS else 0)
+                out[at] = max(before[0], now[0]), max(before[1], now[1])
     return out
 
 
@@ -74,12 +73,6 @@ def kinds() -> Mapping[str, int]:
 def is_large(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Whether a function is beyond a limit."""
     return (node.end_lineno or node.lineno) - node.lineno + 1 > LINES or parameters_of(node) > PARAMETERS
-
-
-def parameters_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """How many arguments a function takes, itself not counted."""
-    names = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
-    return len(names) - (bool(names) and names[0] in ("self", "cls"))
 
 
 def listed() -> Sizes:

@@ -140,11 +140,50 @@ def modules() -> Mapping[str, Path]:
     return found
 
 
-def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    for node in ast.iter_child_nodes(tree):
-        if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
-            yield node
-            yield from _nodes(node)
+@dataclass(frozen=True)
+class Contents:
+    """What a file says: its docstring, what it imports when it runs, and what it defines.
+
+    `imports`: (level, module, names), a module alone for each name of `import`; `functions`: (name, lines, parameters).
+    """
+
+    docstring: str
+    imports: tuple[tuple[int, str, tuple[str, ...]], ...]
+    functions: tuple[tuple[str, int, int], ...]
+    classes: tuple[str, ...]
+
+
+@cache
+def contents(path: Path) -> Contents:
+    """Each file is read once, whoever asks; its tree is not kept."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imported, functions, classes = list[tuple[int, str, tuple[str, ...]]](), list[tuple[str, int, int]](), list[str]()
+    for node, runs in _statements(tree.body, True):
+        match node:
+            case ast.Import() if runs:
+                imported += [(0, a.name, ()) for a in node.names]
+            case ast.ImportFrom() if runs:
+                imported.append((node.level, node.module or "", tuple(a.name for a in node.names)))
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                functions.append((node.name, (node.end_lineno or node.lineno) - node.lineno + 1, parameters_of(node)))
+            case ast.ClassDef():
+                classes.append(node.name)
+    return Contents(ast.get_docstring(tree) or "", tuple(imported), tuple(functions), tuple(classes))
+
+
+def _statements(body: Iterable[ast.AST], runs: bool) -> Iterator[tuple[ast.AST, bool]]:
+    """Every statement, and whether it is not for type checkers alone."""
+    for node in body:
+        typing = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        yield node, runs and not typing
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from _statements(getattr(node, field, ()), runs and not typing)
+
+
+def parameters_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """How many arguments a function takes, itself not counted."""
+    names = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+    return len(names) - (bool(names) and names[0] in ("self", "cls"))
 
 
 @cache
@@ -153,22 +192,17 @@ def imports(name: str) -> frozenset[str]:
     path, known = modules()[name], modules()
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     out = set()
-    for node in _nodes(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            base = ".".join([*package[: len(package) - node.level + 1], *([node.module] if node.module else [])])
-            out |= {f"{base}.{a.name}" if f"{base}.{a.name}" in known else base for a in node.names}
+    for level, module, names in contents(path).imports:
+        if level:
+            base = ".".join([*package[: len(package) - level + 1], *([module] if module else [])])
+            out |= {f"{base}.{a}" if f"{base}.{a}" in known else base for a in names}
     return frozenset(m for m in out if m in known and m != name)
 
 
 @cache
 def foreign(name: str) -> frozenset[str]:
     """Packages of others that `name` imports."""
-    out = set()
-    for node in _nodes(ast.parse(modules()[name].read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            out |= {a.name.partition(".")[0] for a in node.names}
-        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            out.add(node.module.partition(".")[0])
+    out = {module.partition(".")[0] for level, module, _ in contents(modules()[name]).imports if not level and module}
     return frozenset(out - set(sys.stdlib_module_names))
 
 

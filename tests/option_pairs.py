@@ -18,6 +18,7 @@ from pathlib import Path
 from re import sub
 
 import click
+import numpy as np
 
 from shardproof.__main__ import cli, run
 from shardproof.formal.plans.time_limit import TimeLimit
@@ -62,6 +63,9 @@ class Start:
 _SHA: dict[int, tuple[Graph, str]] = {}
 """Hashes of graphs, which are asked for again and again."""
 
+_PLAIN: dict[int, tuple[object, object]] = {}
+"""The same of other values that never change."""
+
 
 class Recorded(Exception):
     """What reached a planner."""
@@ -94,8 +98,15 @@ def plain(value: object) -> object:
             return plain(value.clock)
         case Clock():
             return [None if s is None else round(s, 1) for s in (value.limit_s, value.wall.limit_s)]
+        case np.ndarray():  # whole, and not the middle left out as in its text
+            return [value.dtype.str, value.shape, hashlib.sha256(np.ascontiguousarray(value)).hexdigest()]
         case _ if is_dataclass(value) and not isinstance(value, type):
-            return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+            if id(value) not in _PLAIN:
+                found = {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+                if not value.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+                    return found
+                _PLAIN[id(value)] = (value, found)
+            return _PLAIN[id(value)][1]
         case dict():
             return {str(k): plain(v) for k, v in value.items()}
         case list() | tuple():

@@ -26,7 +26,7 @@ from composed_stages import least_schedule
 )
 def test_no_bound_is_above_and_no_plan_below_the_best_of_all(problem: Problem, tmp_path: Path) -> None:
     path = tmp_path / "plan.spz"
-    status, answer = said([*problem.line(tmp_path), "--work-limit", "5M", "-o", str(path)])
+    status, answer = said([*problem.line(tmp_path), "--work-limit", "1M", "-o", str(path)])
     assert status in (0, 5), answer
     found = list(looked_at(path, BATCH))
     assert found and [w for f in found for w in f.wrong()] == []

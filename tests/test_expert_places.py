@@ -69,7 +69,7 @@ def test_bounds_hold_and_placements_are_near_them(counts: list[int], shape: tupl
 
 
 @given(COUNTS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_the_encoding_is_infeasible_exactly_where_nothing_is_better(counts: list[int]) -> None:
     found = place_experts(counts, 2)
     if found.makespan <= 1:

@@ -31,7 +31,7 @@ DATA = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(DATA)
 def test_written_out_it_is_what_it_was(data: Any) -> None:
     assert repr(every_layer(fold_layers(data))) == repr(data)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 import pytest
+from budgets import some_or_all
 
 import shardproof
 from shardproof.__main__ import run
@@ -149,11 +151,12 @@ def own_places() -> Iterator[tuple[Substitution, Substitution]]:
             yield rule, RULES[name][rule.name.removesuffix(f" {BACKWARDS}")]
 
 
-def test_every_rule_at_its_own_left_side_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", some_or_all(3, 1))
+def test_every_rule_at_its_own_left_side_is_proved(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the search may write the checker sees equal: no rule of a library that comes along makes a plan that is refused."""
     fired = set[str]()
     monkeypatch.setattr(saturation, "glean", lambda g, first, rounds, most: (g.egraph(), g.derivation(rounds)))
-    for rule, forwards in own_places():
+    for rule, forwards in islice(own_places(), 0, None, step):
         values, book = next(draw_instances(forwards, 1, 8)), book_of(forwards)
         types, reads = input_types(rule, values), [f"in{k}" for k in range(len(rule.inputs))]
         numbers = {s: values[s] for s in rule.symbols}
@@ -170,7 +173,7 @@ def test_every_rule_at_its_own_left_side_is_proved(monkeypatch: pytest.MonkeyPat
         egraph, derivation = grown(graph, book)
         assert wrong_derivation(egraph, derivation) == "", rule.name
         fired |= {s.rule for s in derivation.steps if s.book and s.rule == rule.name}
-    assert len(fired) > 200 and sum(name.endswith(BACKWARDS) for name in fired) > 70
+    assert len(fired) > 200 // step and sum(name.endswith(BACKWARDS) for name in fired) > 70 // step
 
 
 def test_a_side_that_takes_no_less_is_left_out() -> None:

@@ -107,7 +107,7 @@ def test_tags_of_too_many_readers_say_less() -> None:
         assert wrong_skeleton(planning, Programs(many[0])) == ""
 
 
-@pytest.mark.parametrize("steps", [20_000, 200_000, 1_000_000])
+@pytest.mark.parametrize("steps", [20_000, 200_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("name", "sizes"), [("transformer-layer", {}), ("dlrm", {}), ("llama", {"layers": 2})])
 def test_no_limit_is_so_short_that_rules_make_a_plan_worse(name: str, sizes: dict[str, int], steps: int) -> None:
     """The graph as it is comes first, with all the time that a plan without rules has."""

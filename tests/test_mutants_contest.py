@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from budgets import work
+from budgets import some_or_all, work
 from contest_cases import contest_problem
 from contest_mutants import CLASSES, Mutant, Original, of_class, weaker
 
@@ -80,13 +80,14 @@ def made_up() -> tuple[Original, ...]:
     return tuple(out)
 
 
+@pytest.mark.parametrize("most", some_or_all(8, 20))
 @pytest.mark.parametrize("make", CLASSES, ids=lambda f: f.__name__)
-def test_made_up_problems(make: Make) -> None:
+def test_made_up_problems(make: Make, most: int) -> None:
     seen: set[tuple[int, bytes]] = set()
     codes = Counter[int]()
     for o in made_up():
-        codes += judge(o, of_class(o, make, 20), seen)
-    assert sum(codes.values()) >= 20
+        codes += judge(o, of_class(o, make, most), seen)
+    assert sum(codes.values()) >= most
 
 
 def test_weaker_proofs_of_made_up_problems_are_taken_for_what_they_show() -> None:

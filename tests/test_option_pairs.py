@@ -108,6 +108,7 @@ def planners(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verb, "load_machine", once(verb.load_machine))
     for module in (joint, views):
         monkeypatch.setattr(module, "fitting_space", once(module.fitting_space))
+    monkeypatch.setattr(views, "whole_machine", once(views.whole_machine, 4))
     monkeypatch.setattr(planning, "build_step", once(planning.build_step))
     monkeypatch.setattr(pipelines, "divide", once(pipelines.divide))
     monkeypatch.setattr(pipelines, "pairs_of", once(pipelines.pairs_of))
@@ -173,6 +174,7 @@ ALONE = {"doctor", "machine show", "rules check", "verify-job"}
 DEAR = {"of a step that must fit", "recomputed", "cut", "searched", "interleaved", "run a pipelined plan"} | {
     *(
         "generate",
+        "dtensor",  # the same options: dtensor of an operator
         "schedule a pipeline",
         "schedule a graph",
         "solve an e-graph",

@@ -13,7 +13,7 @@ from itertools import chain, combinations
 from pathlib import Path
 
 import pytest
-from budgets import work
+from budgets import some_or_all, work
 
 from shardproof import load, plan
 from shardproof.__main__ import run
@@ -127,9 +127,9 @@ SMALL_MOE = {
 }
 
 
-LIMITS = [(1, n) for n in (800_000, 1_100_000, 1_500_000)]
+LIMITS = [(1, 1_100_000)]
 
-MORE = [(1, 1_000_000), (1, 1_300_000), (2, 1_100_000), (2, 1_500_000), (2, 2_000_000)]
+MORE = [(1, 800_000), (1, 1_500_000), (1, 1_000_000), (1, 1_300_000), (2, 1_100_000), (2, 1_500_000), (2, 2_000_000)]
 
 
 @pytest.mark.parametrize(("layers", "limit"), [*LIMITS, *(pytest.param(*row, marks=SLOW) for row in MORE)])
@@ -185,16 +185,17 @@ def mutants(egraph: EGraph, derivation: Derivation, rng: random.Random) -> Itera
     yield "the meaning of another tensor", egraph, twice
 
 
-def test_no_forged_step_is_accepted() -> None:
+@pytest.mark.parametrize("rounds", some_or_all(20, 60))
+def test_no_forged_step_is_accepted(rounds: int) -> None:
     rng, seen = random.Random(7), dict[str, int]()
     cases = [widened(deep(2)), widened(deep(1, 16, 16)), widened(build_step(zoo("bert-tiny"), "sgd"))]
-    for _ in range(60):
+    for _ in range(rounds):
         egraph, derivation = rng.choice(cases)
         for kind, forged, steps in mutants(egraph, derivation, rng):
             if (forged, steps) != (egraph, derivation):
                 assert wrong_derivation(forged, steps), kind
                 seen[kind] = seen.get(kind, 0) + 1
-    assert len(seen) >= 11 and min(seen.values()) >= 5, seen
+    assert len(seen) >= 11 and min(seen.values()) >= rounds // 12, seen
 
 
 def test_a_tensor_of_another_meaning_is_refused() -> None:
@@ -283,7 +284,7 @@ def test_what_all_layers_read_is_no_obstacle() -> None:
     assert least.solution is not None
     limit = plain.peak_of(least.solution)[0] * 9 // 10
     request = PlanRequest(step.graph, MACHINE, None, None, "tensors", WHERE, limit, gap=Fraction(1, 4), rewrites=NONE)
-    made = carry_out_jointly(request, TimeLimit(work(12)), of=step)
+    made = carry_out_jointly(request, TimeLimit(work(2)), of=step)
     assert made.plan is not None and check_any_plan(write_plan(None, made.plan)).verdict is Verdict.PROVED
 
 
@@ -293,7 +294,7 @@ def test_where_nothing_can_be_chosen_it_is_said(
     monkeypatch.setattr(growth, "_too_large", lambda egraph: len(egraph.operators) > len(egraph.base.operators))
     monkeypatch.chdir(tmp_path)
     command = ["plan", "bert-tiny:layers=1", *COMMAND[2:], "--memory", "1GiB", "--recompute", "tensors"]
-    command += ["--work-limit", "20000000"]
+    command += ["--work-limit", "1M"]
     assert run([*command, "-o", "p.spz"]) == 0
     assert f"note: {NOTHING}" in capsys.readouterr().out
     assert run([*command, "--overlap", "-o", "q.spz", "--json"]) in (0, 5)
@@ -310,7 +311,7 @@ def test_numbers_of_blocks_are_halved() -> None:
 COMMAND = ["plan", "bert-tiny", "--train", "sgd", "--machine", "dgx-a100:1x2", "--space", "one-per-level"]
 
 
-LIMITED = [*COMMAND, "--memory", "3.2MiB", "--gap", "5%", "--work-limit", "20000000", "--json"]
+LIMITED = [*COMMAND, "--memory", "3.2MiB", "--gap", "5%", "--work-limit", "20M", "--json"]
 
 
 def answer(more: list[str], out: Path) -> dict[str, object]:
@@ -386,7 +387,7 @@ def test_from_python() -> None:
         memory="1.8MiB",
         space_name="one-per-level",
         gap=Fraction(1, 20),
-        work_limit=20_000_000,
+        work_limit=1_000_000,
     )
     assert found.step_s > 0
     from shardproof import pipeline

@@ -442,10 +442,10 @@ WAYS: Final = {
     )
 }
 STEP: Final = {
-    "nemo": 40,
+    "nemo": 150,
     "trainer": 12,
     "axolotl": 9,
-    "maxtext": 9,
+    "maxtext": 20,
     "accelerate": 4,
     "nanotron": 4,
     "vllm": 6,

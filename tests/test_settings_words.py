@@ -16,6 +16,7 @@ import string
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,7 @@ from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.sources.frameworks.flags import read_settings
 from shardproof.models.sources.frameworks.launch import read_launches
 from shardproof.models.sources.frameworks.settings import Settings
-from shardproof.models.sources.frameworks.words import Vocabulary, Word, vocabulary
+from shardproof.models.sources.frameworks.words import Vocabulary, Word, nearest_word, vocabulary
 from shardproof.models.text import InputError
 
 Pair = tuple[str, object]
@@ -640,3 +641,17 @@ def test_long_files_are_read_in_time(text: str) -> None:
             read_settings(head + text * (100_000 // len(text)))
         except InputError as error:
             assert len(str(error)) < 1_000
+
+
+def test_the_nearest_word_is_that_of_difflib() -> None:
+    """Words of all vocabularies with letters left out and put in; short ones of two letters, where many are alike."""
+    rng = random.Random(5)
+    known = sorted({w for way in WAYS.values() for w in way.known.words})
+    near = 0
+    for _ in range(300):
+        some = [*rng.sample(known, rng.choice((1, 3, 20))), *("".join(rng.choices("ab", k=k)) for k in range(1, 9))]
+        word = "".join(c for c in rng.choice([*some, *known[:9]]) if rng.random() > 0.25) + rng.choice(("", "a", "b"))
+        found = get_close_matches(word[:100], some, n=1)
+        assert nearest_word(word, some) == found, (word, some)
+        near += bool(found)
+    assert 100 < near < 300

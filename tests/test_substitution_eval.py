@@ -223,7 +223,7 @@ def test_two_evaluators_agree() -> None:
     for k, rule in enumerate(everything()):
         rng, ring = np.random.default_rng(k), Exact()
         evaluator = Evaluator(ring)
-        for values in list(draw_instances(rule, k, 6))[:2]:
+        for values in list(draw_instances(rule, k, 6))[:1]:
             arrays = integer_arrays(rule, values, rng, ring)
             try:
                 mine = evaluator.compare(rule, values, arrays).difference
@@ -239,4 +239,4 @@ def test_two_evaluators_agree() -> None:
             elif mine in (Difference.RIGHT_ILL_TYPED, Difference.TYPE):
                 assert right_fault(typed) is not None, (rule.name, values)
                 compared += 1
-    assert compared > 250
+    assert compared > 125

@@ -178,13 +178,13 @@ def unchecked(held: object, scale: int) -> Opened:
 
 def tied() -> Opened:
     forward = gpt(batch=4, depth=2, sequence=4, width=8, heads=2, vocabulary=16)
-    return shardproof.pipeline(forward, "cloud-a100:2x2", "adam", stages="2:2", work_limit=2_000_000).opened
+    return shardproof.pipeline(forward, "cloud-a100:2x2", "adam", stages="2:2", work_limit=200_000).opened
 
 
 def overlapped() -> Opened:
     forward = build("mlp-unity", batch=8, inputs=12, hidden=16, classes=8)
     machine = "cloud-a100:2x2"
-    return shardproof.plan(forward, machine, train="adam", overlap=True, work_limit=2_000_000).opened
+    return shardproof.plan(forward, machine, train="adam", overlap=True, work_limit=200_000).opened
 
 
 KINDS: dict[str, Callable[[], Opened]] = {
@@ -192,7 +192,7 @@ KINDS: dict[str, Callable[[], Opened]] = {
     "interleaved": lambda: unchecked(plan_of("2x2 interleaved"), 10**12),
     "tied": tied,
     "overlapped": overlapped,
-    "joint": lambda: shardproof.plan(CASES["step"](), "cloud-a100:2x2", joint=True, work_limit=2_000_000).opened,
+    "joint": lambda: shardproof.plan(CASES["step"](), "cloud-a100:2x2", joint=True, work_limit=200_000).opened,
     "views": lambda: unchecked(certificate(towers()), 1),
 }
 DEAR = {"interleaved", "tied"}
@@ -591,7 +591,13 @@ def test_python_trains(files: Path, tmp_path: Path) -> None:
 mpi = [pytest.mark.mpi, pytest.mark.skipif(not mpi_available(), reason="mpi4py or mpiexec is not installed")]
 
 
-@pytest.mark.parametrize("kind", [pytest.param(k, marks=mpi) for k in ("four", "overlapped", "tied", "joint")])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("four", marks=mpi),  # stages on MPI: tests/test_run_backends.py
+        *(pytest.param(k, marks=[*mpi, pytest.mark.slow]) for k in ("overlapped", "tied", "joint")),
+    ],
+)
 def test_mpi_ranks_train_and_go_on(kind: str, files: Path, tmp_path: Path) -> None:
     plan = shardproof.load(files / "four.spz").opened if kind == "four" else KINDS[kind]()
     told: list[StepDone] = []

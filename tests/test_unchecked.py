@@ -33,7 +33,7 @@ from shardproof.models.sources.zoo import build as zoo
 from shardproof.proofs.selection.problem_file import problem_json
 from shardproof.verify.budget import Budget
 
-MODEL = ("plan", "mlp-unity", "--machine", "cloud-a100:2x2", "--work-limit", "3000000")
+MODEL = ("plan", "mlp-unity", "--machine", "cloud-a100:2x2", "--work-limit", "500000")
 EGRAPH = {
     "nodes": {
         "a": {"op": "a", "cost": 3, "children": [], "eclass": "0"},
@@ -44,7 +44,7 @@ EGRAPH = {
 
 KINDS = {
     "plan": MODEL,
-    "plan within error bars": ("plan", "mlp-unity", "--machine", "dgx-a100:1x2", "--work-limit", "3000000"),
+    "plan within error bars": ("plan", "mlp-unity", "--machine", "dgx-a100:1x2", "--work-limit", "500000"),
     "overlapped": (*MODEL[:-1], "300k", "--overlap"),
     "pipelined": ("plan", "mlp-8192:batch=64", *MODEL[2:-1], "300k", "--train", "sgd", "--pipeline", "2:4"),
     "views": ("plan", "candle-uno:batch=16,width=512,tower=2,layers=1", *MODEL[2:], "--views"),
@@ -129,7 +129,7 @@ def test_an_audit_without_its_check_is_undecided_and_writes_nothing(
     given: object = [0, *[None] * 8] if len(subject) == 1 else {"*": {}}
     Path("s.json").write_text(json.dumps(given))
     ends_at(0, monkeypatch)
-    words = ["audit", *subject, "--strategy", "s.json", "--work-limit", "3000000", "-o", "a.spz"]
+    words = ["audit", *subject, "--strategy", "s.json", "--work-limit", "500000", "-o", "a.spz"]
     assert run([*words, "--json"]) == 5
     said = json.loads(capsys.readouterr().out)
     assert (said["outcome"], said["checked"], said["lower_bound"], said["certificate"]) == (
@@ -165,7 +165,7 @@ def test_an_audit_whose_tables_do_not_fit_says_so(
     told = capsys.readouterr()
     assert "do not fit into the time limit: raise --time-limit" in json.loads(told.out)["error"]
     assert "on to 'two-per-level'" in told.err
-    assert run([*words, "--work-limit", "3000000"]) in (0, 10)
+    assert run([*words, "--work-limit", "500000"]) in (0, 10)
 
 
 def job() -> Job:

@@ -44,7 +44,7 @@ def held_by_the_fastest() -> int:
     return holds(answer.planning, answer.answer.solution)
 
 
-@pytest.mark.parametrize("less", [1, 1 << 16, 1 << 20])
+@pytest.mark.parametrize("less", [1, pytest.param(1 << 16, marks=pytest.mark.slow), 1 << 20])
 def test_what_is_found_fits_and_is_proved(less: int) -> None:
     limit = held_by_the_fastest() - less
     answer, fastest = planned(limit), planned(None).answer

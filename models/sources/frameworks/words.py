@@ -16,6 +16,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
 from typing import Final, Literal, cast, get_args
@@ -280,8 +281,25 @@ def unknown(known: Vocabulary, name: str, value: Value, others: Mapping[str, str
     last = name.rpartition(".")[2]
     same = [word for word in known.words if word.rpartition(".")[2] == last]  # the right name in another place
     names = [*known.words, *{word.rpartition(".")[0] for word in known.words if "." in word}]
-    near = f"; did you mean {same[0]!r}?" if same else did_you_mean(name, names) or did_you_mean(last, names)
-    return f"{name[:80]} is no setting of {known.framework} that is known{near}"
+    near = same[:1] or nearest_word(name, names) or nearest_word(last, names)
+    said = f"; did you mean {near[0]!r}?" if near else ""
+    return f"{name[:80]} is no setting of {known.framework} that is known{said}"
+
+
+def nearest_word(word: str, known: Iterable[str]) -> list[str]:
+    """What `difflib.get_close_matches(word, known, 1)` finds, among thousands: only those are weighed whose
+    letters might be nearer than the nearest so far.
+
+    >>> nearest_word("zero_stge", ["zero_stage", "offload"]), nearest_word("x", ["zero_stage"])
+    (['zero_stage'], [])
+    """
+    best = (0.6, "")
+    matcher = SequenceMatcher(b=word[:100])
+    for other in known:
+        matcher.set_seq1(other)
+        if matcher.real_quick_ratio() >= best[0] and matcher.quick_ratio() >= best[0]:
+            best = max(best, (matcher.ratio(), other))
+    return [best[1]] if best[1] else []
 
 
 def is_neutral(word: Word, value: Value) -> bool:
