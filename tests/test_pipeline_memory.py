@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from shardproof.formal.plans.pipelines.case import Case, cases, orders
 from shardproof.formal.plans.pipelines.job import Job
 from shardproof.formal.plans.pipelines.menus import AS_SLOW, Menus, Option
 from shardproof.formal.plans.pipelines.phases import StagePlan
+from shardproof.formal.plans.pipelines.request import pairs_of
 from shardproof.formal.plans.pipelines.scheduled import pipeline_of, schedule_stages, waiting
+from shardproof.formal.plans.pipelines.search import FIRST_SHARE, Wanted, _Search, _seeds, search_pairs
 from shardproof.formal.schedules.drawing import peaks
 from shardproof.formal.schedules.published import one_forward_one_backward, starts_of
 from shardproof.formal.schedules.published import orders as actions
@@ -24,6 +27,7 @@ from shardproof.formal.schedules.shop import shop
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.pipelines.division import divide
+from shardproof.models.pipelines.work import unit_peak_bytes
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
 
@@ -177,3 +181,68 @@ def test_what_waits_at_other_times_is_fitted_again(free: Case, monkeypatch: pyte
     monkeypatch.setattr(case, "fit_memory", fit)
     assert schedule_stages(case, stages, 0.0, work(30.0), 4) is None
     assert len(asked) >= 3 and all(a <= b for a, b in zip(asked[0], asked[1], strict=True))
+
+
+@pytest.mark.parametrize("model", ["llama", "mlp-uneven"])
+def test_the_fullest_moment_of_a_unit_is_that_of_all_its_operators(model: str) -> None:
+    """Against every moment: what a unit has written by then and its own operators still read."""
+    sizes = {"layers": 2, "width": 16, "heads": 2, "kv_heads": 1, "hidden": 32, "vocabulary": 64, "sequence": 8}
+    graph = build(model, batch=4, **(sizes if model == "llama" else {}))
+    step = build_step(graph, "adam")
+    division = divide(step.graph, step.passes)
+    operators = step.graph.operators
+    for unit, found in enumerate(unit_peak_bytes(step.graph, division)):
+        own = [i for i in range(len(operators)) if division.unit[i] == unit]
+        spans = []
+        for i in own:
+            name = operators[i].output.tensor
+            t = step.graph.tensor(name)
+            readers = [k for k in own if any(a.tensor == name for a in operators[k].inputs)]
+            spans.append((i, max(readers, default=i), t.elements * t.element_bytes))
+        assert found == max(sum(size for a, b, size in spans if a <= i <= b) for i in own)
+
+
+def test_one_stage_has_several_micro_batches_where_memory_is_limited(free: Case) -> None:
+    """Less than the whole batch is kept at a time: a plan where the step as it is does not fit."""
+    machine, units = free.job.machine, free.job.division.units
+    step = build_step(
+        build("llama", batch=8, sequence=64, layers=2, width=64, heads=4, kv_heads=2, hidden=128, vocabulary=256),
+        "adam",
+    )
+    assert [p for p in pairs_of("auto", step, machine, units) if p[0] == 1] == [(1, 1)]
+    assert [p for p in pairs_of("auto", step, machine, units, 1 << 30) if p[0] == 1] == [(1, 1), (1, 2), (1, 4), (1, 8)]
+    found = {}
+    for micro in (1, 2):
+        case = cases(free.job, [(1, micro)])[0]
+        stages = case.plan((0,), work(30.0), next(orders(case)))
+        assert stages is not None
+        found[micro] = case.peak(stages[0], 1)
+    assert found[2] < found[1]
+    job = replace(free.job, memory=found[2] + (found[1] - found[2]) // 8)
+    outcome = search_pairs(job, [(1, 1), (1, 2)], work(30.0), Fraction(0))
+    assert outcome.best is not None and (outcome.best.case.stages, outcome.best.case.micro) == (1, 2)
+    assert outcome.lower_bound <= outcome.best.step
+
+
+def test_first_plans_leave_time_for_other_numbers_of_stages(free: Case) -> None:
+    """Every number of stages has been looked at when the first plans are made, and no first plan has all the time."""
+    job = replace(free.job, memory=free.peak(placed(free, (0, 1, 2, 3))[0][3], 4) * 2)
+    clock = work(30.0)
+    search = _Search(cases(job, [(1, 2), (2, 4), (4, 8)]), clock, Fraction(0), lambda _: None, lambda _: None, Wanted())
+    shares: list[float | None] = []
+    search.attempt = lambda case, clock=None: shares.append(clock and clock.limit_s)  # type: ignore[method-assign]
+    search.begin()
+    assert all(case.looked for case in search.found) and shares
+    assert all(s is not None and s <= FIRST_SHARE * 30.0 for s in shares)
+
+
+def test_one_stage_begins_with_the_fewest_micro_batches_that_have_room(
+    free: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Case, "roomy", lambda case: case.micro > 1)
+    assert [(c.stages, c.micro) for c in _seeds(cases(free.job, [(1, 1), (1, 2), (1, 4), (2, 8), (2, 1)]))] == [
+        (2, 8),
+        (1, 2),
+    ]
+    monkeypatch.setattr(Case, "roomy", lambda case: False)
+    assert [(c.stages, c.micro) for c in _seeds(cases(free.job, [(1, 2), (1, 1)]))] == [(1, 1)]
