@@ -76,3 +76,29 @@ def test_a_model_without_layers_that_repeat_has_nothing_to_compute_again(capsys:
     assert said["space"] == "complete"  # in which it is proved
     assert run(["plan", model, *job, "--memory", "20KiB", "-o", "unused.spz", "--json"]) == 20
     assert json.loads(capsys.readouterr().out)["status"] == "infeasible"
+
+
+def test_what_settings_take_as_they_run_decides(capsys: pytest.CaptureFixture[str]) -> None:
+    """ZeRO-2's update casts gradients: more than any placement of what the settings leave open holds."""
+    small = "llama:layers=2,sequence=8,width=64,heads=4,kv_heads=2,hidden=128,vocabulary=256"
+    words = ["fits", small, "--batch", "4", "--machine", "localhost:4", "--train", "adam", "--json", "--strategy"]
+    two = '{"zero_optimization": {"stage": 2, "reduce_bucket_size": 1}, "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}}'
+    code = run([*words, two])
+    found = json.loads(capsys.readouterr().out)
+    assert code == 0 and found["reserved_bytes"] == 0
+    runs, peak = found["configuration"]["memory_bytes"], found["peak_bytes"]
+    assert found["configuration"]["memory"]["update, beyond these"] > 0 and peak < runs - 2048
+    code = run([*words, two, "--memory", f"{runs // 1024}KiB", "--work-limit", "3000000"])
+    tight = json.loads(capsys.readouterr().out)
+    assert code == 10 and tight["verdict"] == "does not fit as it runs"
+
+
+def test_a_part_of_the_memory_is_kept_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["fits", MODEL, "--batch", "16", "--machine", "localhost:4", "--memory", "80GiB"]
+    assert run(words) == 0
+    out = capsys.readouterr().out
+    assert "of 78 GiB on a device" in out and "driver and libraries keep 2 GiB of 80 GiB" in out
+    assert run([*words, "--reserve", "0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["reserved_bytes"] == 0
+    assert run([*words, "--reserve", "80GiB"]) == 3
+    assert "leaves nothing" in capsys.readouterr().err

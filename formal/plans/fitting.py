@@ -6,7 +6,10 @@ open, or all of them, are a selection problem with memory rows (`models.cost.mem
 
     fits       a placement within the limit, evaluated by the checker; with settings, what they take as they run too
     not        a certificate that no placement is within the limit
+    runs not   what the settings take as they run, an estimate, is above the limit, and nothing is proved
     undecided  anything else
+
+The limit is the memory of a device less what driver and libraries take of it (`reserve_of`).
 
 A change is one of: more micro-batches (smaller ones), whole layers computed again, more of the state sharded over the
 copies, more nodes.  Of each kind the least that fits is looked for from below, so that what stands before it has its
@@ -43,6 +46,17 @@ from .time_limit import TimeLimit
 KEEPS: Final = "a-step-in-micro-batches-keeps-what-one-micro-batch-keeps"
 """What a proof about one micro-batch rests on beside its certificate."""
 
+RESERVE: Final = "driver-and-libraries-keep-a-part-of-the-memory"
+"""What a verdict rests on where a part of the memory is kept."""
+
+_KEPT: Final = 2 << 30
+_MOST_KEPT: Final = Fraction(1, 20)
+_ACCELERATOR: Final = 4 << 30
+"""Bytes that the driver, CUDA's context and NCCL keep on a device, at most this part of it, and on devices of this much
+memory and more.  Of 80 GiB (A800) 2.0, of 40 (A100) 1.9, of 32 (V100) 1.8, of 48 (RTX A6000) 1.2: what logs of ends of
+memory name as capacity less allocated, reserved and free bytes (hiyouga/LlamaFactory, issues 1158, 2908 and 1221;
+pytorch/torchtitan, issue 620)."""
+
 MOST_NODES: Final = 8
 """Times as many nodes as there are: what is looked for beyond is another job."""
 
@@ -52,6 +66,7 @@ class Fit(Enum):
 
     FITS = "fits"
     NOT = "does not fit"
+    RUNS_NOT = "does not fit as it runs"
     UNDECIDED = "undecided"
 
 
@@ -70,14 +85,15 @@ class Setup:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A model with its batch, `step` that makes its training step (None of a forward pass), the settings, and bytes
-    that a device may hold.
+    """A model with its batch, `step` that makes its training step (None of a forward pass), the settings, bytes that
+    a device may hold, and those beside them that driver and libraries keep.
     """
 
     graph: Graph
     step: Callable[[Graph, str], TrainingStep | None]
     settings: Settings | None
     memory: int
+    reserve: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +114,15 @@ class Held:
     def peak(self) -> int | None:
         """Bytes on the fullest device; None where nothing was found."""
         return None if self.stored is None or self.passing is None else self.stored + self.passing
+
+
+def reserve_of(memory: int) -> int:
+    """Bytes of a device that no job gets.
+
+    >>> reserve_of(80 << 30) >> 20, reserve_of(16 << 30) >> 20, reserve_of(1 << 30)
+    (2048, 819, 0)
+    """
+    return min(_KEPT, int(memory * _MOST_KEPT)) if memory >= _ACCELERATOR else 0
 
 
 def verdict_of(job: Job, setup: Setup, limit: TimeLimit) -> Held:

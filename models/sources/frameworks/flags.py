@@ -75,6 +75,8 @@ def _settings(text: str, places: dict[str, int]) -> Settings | None:
         try:
             data = parse_json(text.strip())
         except JsonError:
+            if is_script(text):  # commands in braces
+                return _of_script(read_launches(text))
             return torchtitan_toml(text) if _TABLE.search(text) and not first.startswith("{") else None
         return _object(data) if isinstance(data, dict) else None
     if text.lstrip().startswith("#!") or (lines and not first.startswith("-") and is_script(text)):
