@@ -36,7 +36,7 @@ from ...models.text import InputError, bytes_text
 from ...models.verbs.describe import training_of
 from ...models.verbs.optimizer import OPTIMIZER, PRECISION, PRECISION_HELP
 from ...proofs.selection.file import write_certificate
-from ..plans.fitting import KEEPS, RESERVE, Fit, Held, Job, Setup, changes, reserve_of, verdict_of
+from ..plans.fitting import EDGE, KEEPS, RESERVE, Fit, Held, Job, Setup, changes, reserve_of, verdict_of
 from ..plans.frameworks import pipelined_settings, settings_of_step, strategy_of_settings
 from ..plans.pipelines.composed import Composed
 from ..plans.pipelines.configuration import configuration
@@ -237,9 +237,11 @@ def _judged(publisher: Door, job: Job, setup: Setup, clock: TimeLimit) -> Answer
 
 def _with_running(fit: Fit, running: Composed | None, job: Job) -> Fit:
     """The verdict beside what the settings take as they run: placements that they leave open may fit all the same."""
-    if fit is not Fit.NOT and running is not None and running.memory_bytes > job.memory:
+    if fit is Fit.NOT or running is None:
+        return fit
+    if running.memory_bytes > job.memory:
         return Fit.RUNS_NOT
-    return fit
+    return Fit.UNDECIDED if running.memory_bytes * (1 + EDGE) > job.memory else fit
 
 
 def as_run(job: Job, setup: Setup) -> tuple[Composed | None, str]:
@@ -295,7 +297,9 @@ def _lines(found: Answer, memory: int) -> list[str]:
             if peak is not None:
                 lines.append(f"  another placement of what they leave open holds {bytes_text(peak)}")
         case Fit.UNDECIDED:
-            lines.append(f"undecided: whether it fits {limit} on a device is not proved")
+            near = found.running is not None and found.running.memory_bytes * (1 + EDGE) > memory
+            why = f"what it takes is within {EDGE:.0%} of it, the error of the estimate" if near else "is not proved"
+            lines.append(f"undecided: whether it fits {limit} on a device: {why}")
             if peak is not None:
                 lines.append(f"  a placement of what the settings leave open holds {bytes_text(peak)}")
     if held is not None and peak is not None:
