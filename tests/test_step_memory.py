@@ -82,6 +82,9 @@ def test_fsdp_has_no_half_copy_and_autocast_casts() -> None:
     assert found["gathered weights"] == 3 * 2000
     once = held(fsdp, 2)
     assert once["weights"] == 1000 + 2000 and once["gathered weights"] == 0
+    told = "trainer: {precision: bf16}\nmodel: {tensor_model_parallel_size: 2}\noptim: {name: distributed_fused_adam}\n"
+    nemo = storage_of(settings(told))
+    assert (nemo.copies, nemo.buckets, held(nemo, 1)["weights"], held(nemo, 1)["optimizer"]) == ("cast", 0, 4000, 2000)
     alone = storage_of(settings("distributed_type: 'NO'\nmixed_precision: bf16\n"))
     assert alone.copies == "cast" and held(alone, 0)["gathered weights"] == 2000
     assert held(alone, 0)["buffers of gradients"] == 2000 and held(alone, 0, 1)["buffers of gradients"] == 0
@@ -114,6 +117,10 @@ def test_types_of_weights() -> None:
         ("base_model: x\nmicro_batch_size: 1\nbf16: true\nfsdp: [full_shard]\n", "bf16-master:reduce=bfloat16"),
         ("[parallelism]\ndata_parallel_shard_degree = 1\ndata_parallel_replicate_degree = 8\n", "bf16-mixed"),
         ("[parallelism]\ndata_parallel_shard_degree = 8\n", "bf16-master"),
+        ("trainer: {precision: bf16}\nmodel: {tensor_model_parallel_size: 2, micro_batch_size: 1}\n", "bf16-mixed"),
+        ("trainer: {precision: bf16}\nmodel: {tensor_model_parallel_size: 2, megatron_amp_O2: true}\n", "bf16-master"),
+        ("model: {tensor_model_parallel_size: 2}\nmixed_precision: bf16_mixed\n", "bf16-master"),
+        ('{"output_dir": "x", "per_device_train_batch_size": 1, "pure_bf16": true}', None),
     ):
         assert settings(text).precision == wanted, text
 

@@ -145,10 +145,12 @@ def storage_of(settings: Settings) -> Storage:
     if deep:
         return _deepspeed(settings, fused=source == "DeepSpeed" and bool(told) or "fused" in told or not adam)
     loose = 0 if source in _ONE_UPDATE or "fused" in told or not adam else _FLOAT
-    if settings.masters != "beside":
-        return Storage("cast", update=loose, buckets=1)
+    if settings.masters == "cast" or (settings.masters == "none" and not settings.flags.zero):
+        return Storage("cast", update=loose, buckets=0 if source == "NeMo" else 1)
     if source in ("FSDP", "torchtitan", "MaxText") or source in _WRAPPERS and settings.flags.zero:
-        return Storage("gathered", update=loose, wide=True, live=None if _runs_ahead(settings) else 0)
+        return Storage(
+            "gathered", update=loose, wide=settings.masters == "beside", live=None if _runs_ahead(settings) else 0
+        )
     return KEPT
 
 

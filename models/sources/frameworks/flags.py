@@ -116,7 +116,18 @@ def _of_script(ways: tuple[Launched, ...]) -> Settings:
 def _judged(settings: Settings) -> tuple[object, ...]:
     """What an audit compares of settings."""
     s = settings
-    kept = s.family, s.half, s.gradients, s.attention, s.recompute, s.optimizer, s.half_sums, s.serves, s.limits
+    kept = (
+        s.family,
+        s.half,
+        s.gradients,
+        s.attention,
+        s.recompute,
+        s.optimizer,
+        s.half_sums,
+        s.masters,
+        s.serves,
+        s.limits,
+    )
     return s.flags, frozenset(s.sizes), *kept
 
 

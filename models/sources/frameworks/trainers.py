@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from .neighbours import OTHERS
-from .settings import Settings
+from .settings import OtherChoice, Settings
 from .stated import settings_of
 from .words import Sorted, Value, Vocabulary, WordError, flatten, parse_value, sorted_words, vocabulary
 
@@ -112,6 +112,8 @@ def _wrapped(said: Sorted, deep: bool) -> Settings:
     if said.text("adafactor") and said.text("optimizer") not in ("", "adafactor"):
         raise said.wrong("adafactor", f"contradicts {said.word('optimizer')}")
     found = settings_of(_one_attention(said), zero, half_sums=sharded or deep)
+    if said.flag("pure") and not deep:  # LLaMA-Factory's: weights and state in the half type alone
+        return replace(found, half=OtherChoice(said.word("pure"), "bfloat16"), masters="none")
     return found if sharded or deep else replace(found, masters="cast")
 
 
