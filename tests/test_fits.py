@@ -52,7 +52,7 @@ def test_settings_that_do_not_fit_and_the_least_changes_that_do(capsys: pytest.C
 def test_what_fits_does_not_take_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["fits", MODEL, "--batch", "16", "--machine", "localhost:4"]
     for more, code, message in (
-        (["--strategy", "--pipeline-model-parallel-size 2 --micro-batch-size 1", "--train", "adam"], 3, "2 stages"),
+        (["--strategy", "--pipeline-model-parallel-size 2 --micro-batch-size 1"], 3, "2 stages hold"),
         (["--strategy", "--num-layers 3", "--train", "adam"], 3, "the model has 2 layers"),
         (["--strategy", '{"*": null}'], 3, "no settings of a framework"),
         (["--recompute", "all"], 2, "--train"),
@@ -108,3 +108,15 @@ def test_a_part_of_the_memory_is_kept_and_said(capsys: pytest.CaptureFixture[str
     assert json.loads(capsys.readouterr().out)["reserved_bytes"] == 0
     assert run([*words, "--reserve", "80GiB"]) == 3
     assert "leaves nothing" in capsys.readouterr().err
+
+
+def test_stages_have_an_estimate(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is proved of them; the first stage holds the activations of two micro-batches."""
+    two = "--pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 16 --bf16"
+    code, found = said(capsys, "--train", "adam", "--strategy", two)
+    assert code == 5 and found["verdict"] == "fits as it runs" and found["space"] is None
+    running = found["configuration"]
+    assert isinstance(running, dict) and found["micro_batches"] == 8
+    code, none = said(capsys, "--train", "adam", "--strategy", two, "--memory", f"{running['memory_bytes'] // 2048}KiB")
+    assert code == 10 and none["verdict"] == "does not fit as it runs"
+    assert not any(change["least"] for change in none["changes"])  # type: ignore[attr-defined]

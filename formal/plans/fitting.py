@@ -8,6 +8,7 @@ open, or all of them, are a selection problem with memory rows (`models.cost.mem
                `EDGE` more, too
     not        a certificate that no placement is within the limit
     runs not   what the settings take as they run, an estimate, is above the limit, and nothing is proved
+    runs       it is below the limit, and nothing is proved: the time was over, or the settings have stages
     undecided  anything else
 
 The limit is the memory of a device less what driver and libraries take of it (`reserve_of`).
@@ -73,6 +74,7 @@ class Fit(Enum):
     FITS = "fits"
     NOT = "does not fit"
     RUNS_NOT = "does not fit as it runs"
+    RUNS = "fits as it runs"
     UNDECIDED = "undecided"
 
 

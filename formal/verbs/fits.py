@@ -51,8 +51,12 @@ _EXITS = {
     Fit.FITS: Exit.DONE,
     Fit.NOT: Exit.INFEASIBLE,
     Fit.RUNS_NOT: Exit.REFUTED,
+    Fit.RUNS: Exit.UNDECIDED,
     Fit.UNDECIDED: Exit.UNDECIDED,
 }
+
+
+_FITTING = (Fit.FITS, Fit.RUNS)
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,7 @@ def fits_command(publisher: Door, options: FitsOptions) -> int:
     job, setup = job_of(graph, machine, options)
     with Watch("fitting"):
         first = _judged(publisher, job, setup, clock)
-        tried = [] if first.fit is Fit.FITS else _changed(publisher, job, setup, clock)
+        tried = [] if first.fit in _FITTING else _changed(publisher, job, setup, clock)
     if options.as_json:
         emit(
             {
@@ -178,7 +182,7 @@ def fits_command(publisher: Door, options: FitsOptions) -> int:
     say(*_lines(first, job.memory))
     for kind, found, least in tried:
         say(*_change_lines(kind, found, least, job.memory))
-    if not tried and first.fit is not Fit.FITS:
+    if not tried and first.fit not in _FITTING:
         say("no change of one kind was found to fit (micro-batches, recomputation, sharding, nodes)")
     if job.settings is not None:
         say(job.settings.line())
@@ -191,10 +195,10 @@ def job_of(graph: Graph, machine: Machine, options: FitsOptions) -> tuple[Job, S
     settings = None if options.strategy is None else pipelined_settings(options.strategy)
     place = str(options.strategy)
     recompute, types, micro = options.recompute or "none", options.precision, 1
-    if settings is not None and settings.flags.pp > 1:
+    if settings is not None and settings.flags.pp > 1 and options.train is None:
         raise InputError(
-            f"{settings.flags.source}: {settings.flags.pp} stages: audit MODEL --train .. --memory .. says what they "
-            "hold; give the settings of one stage"
+            f"{settings.flags.source}: {settings.flags.pp} stages hold what they hold in a training step; give --train "
+            "adam, or the settings of one stage"
         )
     if settings is not None and options.train is not None:
         recompute = options.recompute or ("none" if settings.recompute is None else settings.recompute.value)
@@ -219,11 +223,14 @@ def job_of(graph: Graph, machine: Machine, options: FitsOptions) -> tuple[Job, S
 def _judged(publisher: Door, job: Job, setup: Setup, clock: TimeLimit) -> Answer:
     """One setup, with what the checker says of it."""
     running, why = as_run(job, setup)
+    staged = job.settings is not None and job.settings.flags.pp > 1
     try:
-        found = verdict_of(job, setup, clock)
+        found = None if staged else verdict_of(job, setup, clock)
     except TooSlow:
         if running is None:
             raise
+        found = None
+    if found is None:
         return Answer(setup, None, _with_running(Fit.UNDECIDED, running, job), running, why)
     fit = found.fit
     if found.certificate is None and fit is not Fit.UNDECIDED:
@@ -241,7 +248,9 @@ def _with_running(fit: Fit, running: Composed | None, job: Job) -> Fit:
         return fit
     if running.memory_bytes > job.memory:
         return Fit.RUNS_NOT
-    return Fit.UNDECIDED if running.memory_bytes * (1 + EDGE) > job.memory else fit
+    if running.memory_bytes * (1 + EDGE) > job.memory:
+        return Fit.UNDECIDED
+    return Fit.RUNS if fit is Fit.UNDECIDED else fit
 
 
 def as_run(job: Job, setup: Setup) -> tuple[Composed | None, str]:
@@ -271,7 +280,7 @@ def _changed(publisher: Door, job: Job, setup: Setup, clock: TimeLimit) -> list[
             except (TooSlow, TooLarge):  # no verdict: nothing behind it is proved least
                 least = False
                 continue
-            if found.fit is Fit.FITS:
+            if found.fit in _FITTING:
                 out.append((kind, found, least))
                 break
             least = least and found.fit is Fit.NOT
@@ -296,6 +305,8 @@ def _lines(found: Answer, memory: int) -> list[str]:
             lines.append(f"does not fit as these settings run (an estimate): more than {limit} on a device")
             if peak is not None:
                 lines.append(f"  another placement of what they leave open holds {bytes_text(peak)}")
+        case Fit.RUNS:
+            lines.append(f"fits as these settings run (an estimate, nothing is proved): within {limit} on a device")
         case Fit.UNDECIDED:
             near = found.running is not None and found.running.memory_bytes * (1 + EDGE) > memory
             why = f"what it takes is within {EDGE:.0%} of it, the error of the estimate" if near else "is not proved"
