@@ -17,7 +17,7 @@ Recomputation in Large Transformer Models (2022), section 5: the core of attenti
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Final
@@ -79,34 +79,34 @@ def attention_cores(graph: Graph) -> dict[str, tuple[int, ...]]:
     ['scores', 'mask', 'softmax', 'context']
     """
     readers, writer = graph.readers(), graph.writer()
+
+    def before(i: int) -> int | None:
+        """The operator whose result this one changes: the first operand's."""
+        return writer.get(graph.operators[i].inputs[0].tensor)
+
+    def behind(i: int) -> int | None:
+        """The only reader."""
+        found = {j for j, _ in readers[graph.operators[i].output.tensor]}
+        return found.pop() if len(found) == 1 else None
+
     found = {}
     for at, op in enumerate(graph.operators):
-        if op.function != "softmax":
-            continue
-        core = [at]
-        for step in (lambda i: _before(graph, writer, i), lambda i: _behind(graph, readers, i)):
-            i: int | None = at
-            while (i := step(i)) is not None:
-                core.append(i)
-                if graph.operators[i].kind is NodeKind.CONTRACT:
-                    break
-        ends = [i for i in core if graph.operators[i].kind is NodeKind.CONTRACT]
-        if len(ends) == 2 and min(ends) < at < max(ends):
-            found[op.name] = tuple(sorted(core))
+        if op.function == "softmax":
+            first, last = (_walk(graph, at, step) for step in (before, behind))
+            if first and last:
+                found[op.name] = tuple(sorted((*first, at, *last)))
     return found
 
 
-def _before(graph: Graph, writer: Mapping[str, int], i: int) -> int | None:
-    """The operator whose result an operator of a core changes: the first operand's."""
-    before = writer.get(graph.operators[i].inputs[0].tensor)
-    return before if before is not None and graph.operators[before].kind in _CORE else None
-
-
-def _behind(graph: Graph, readers: Mapping[str, Sequence[tuple[int, int]]], i: int) -> int | None:
-    """The only reader of an operator of a core."""
-    behind = {j for j, _ in readers[graph.operators[i].output.tensor]}
-    found = behind.pop() if len(behind) == 1 else None
-    return found if found is not None and graph.operators[found].kind in _CORE else None
+def _walk(graph: Graph, at: int, step: Callable[[int], int | None]) -> list[int]:
+    """The maps on the way to a product, and the product; nothing where there is none."""
+    out: list[int] = []
+    while (found := step(at)) is not None and graph.operators[found].kind in _CORE:
+        out.append(found)
+        if graph.operators[found].kind is NodeKind.CONTRACT:
+            return out
+        at = found
+    return []
 
 
 _CORE: Final = (NodeKind.MAP, NodeKind.CONTRACT)
