@@ -9,7 +9,7 @@ import pytest
 from shardproof.__main__ import run
 
 MODEL = "llama:layers=2,sequence=64,width=64,heads=4,kv_heads=2,hidden=128,vocabulary=256"
-ZERO1 = '{"zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": 4, "train_batch_size": 16}'
+ZERO1 = '{"zero_optimization": {"stage": 1, "reduce_bucket_size": 1}, "train_micro_batch_size_per_gpu": 4, "train_batch_size": 16}'
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, object]]:
@@ -36,16 +36,16 @@ def test_settings_that_do_not_fit_and_the_least_changes_that_do(capsys: pytest.C
     code, found = said(capsys, *ask)
     running = found["configuration"]
     assert code == 0 and isinstance(running, dict) and running["memory"]["activations"] > 0
-    code, none = said(capsys, *ask, "--memory", "1800KiB")
+    code, none = said(capsys, *ask, "--memory", "2050KiB")
     assert code == 20 and none["verdict"] == "does not fit"
     changes = {c["kind"]: c for c in none["changes"]}  # type: ignore[attr-defined]
-    assert set(changes) == {"micro-batches", "recomputation", "nodes"}, "the state alone is not what is too much"
+    assert set(changes) == {"micro-batches", "nodes"}, "of two layers one that is computed again is there whole"
     for change in changes.values():
         assert change["least"] and change["verdict"] == "fits"
-        assert change["peak_bytes"] <= 1800 << 10 and change["configuration"]["memory_bytes"] <= 1800 << 10
-    assert changes["micro-batches"]["micro_batches"] == 2 and changes["recomputation"]["recompute"] == "all"
+        assert change["peak_bytes"] <= 2050 << 10 and change["configuration"]["memory_bytes"] <= 2050 << 10
+    assert changes["micro-batches"]["micro_batches"] == 2
     assert changes["nodes"]["devices"] == 8
-    code, same = said(capsys, "--train", "adam", "--memory", "1800KiB", "--strategy", ZERO1.replace('": 4', '": 2'))
+    code, same = said(capsys, "--train", "adam", "--memory", "2050KiB", "--strategy", ZERO1.replace('": 4', '": 2'))
     assert code == 0 and same["micro_batches"] == 2, "the change that was named is one that fits"
 
 
