@@ -43,6 +43,7 @@ from ..plans.pipelines.configuration import configuration
 from ..plans.pipelines.given import micro_batches
 from ..plans.remark_prices import least_memory
 from ..plans.time_limit import TimeLimit, TooSlow
+from ..selection.model.clock import Overdue
 from .combinations import FITS
 from .door import Door
 from .search_options import limit_options, start_limit
@@ -154,7 +155,7 @@ def fits_command(publisher: Door, options: FitsOptions) -> int:
     job, setup = job_of(graph, machine, options)
     with Watch("fitting"):
         first = _judged(publisher, job, setup, clock)
-        tried = [] if first.fit in _FITTING else _changed(publisher, job, setup, clock)
+        tried = [] if first.fit in _FITTING else _changed(publisher, job, setup, clock, first.held is not None)
     if options.as_json:
         emit(
             {
@@ -220,13 +221,13 @@ def job_of(graph: Graph, machine: Machine, options: FitsOptions) -> tuple[Job, S
     return Job(graph, step, settings, memory - reserve, reserve), Setup(machine, micro, recompute, zero)
 
 
-def _judged(publisher: Door, job: Job, setup: Setup, clock: TimeLimit) -> Answer:
-    """One setup, with what the checker says of it."""
+def _judged(publisher: Door, job: Job, setup: Setup, clock: TimeLimit, proved: bool = True) -> Answer:
+    """One setup, with what the checker says of it; the estimate alone of stages, and where nothing is `proved`."""
     running, why = as_run(job, setup)
     staged = job.settings is not None and job.settings.flags.pp > 1
     try:
-        found = None if staged else verdict_of(job, setup, clock)
-    except TooSlow:
+        found = None if staged or not proved else verdict_of(job, setup, clock)
+    except (TooSlow, Overdue):
         if running is None:
             raise
         found = None
@@ -262,8 +263,10 @@ def as_run(job: Job, setup: Setup) -> tuple[Composed | None, str]:
     return (None, found) if isinstance(found, str) else (found, "")
 
 
-def _changed(publisher: Door, job: Job, setup: Setup, clock: TimeLimit) -> list[tuple[str, Answer, bool]]:
-    """Of each kind the least change that fits, and whether all smaller ones are proved not to fit."""
+def _changed(publisher: Door, job: Job, setup: Setup, clock: TimeLimit, proved: bool) -> list[tuple[str, Answer, bool]]:
+    """Of each kind the least change that fits, and whether all smaller ones are proved not to fit; by the estimate
+    where there was no time to have the setup itself `proved`.
+    """
     sizes = tuple(level.size for level in setup.machine.levels)
 
     def machine_of(times: int) -> Machine:
@@ -274,14 +277,14 @@ def _changed(publisher: Door, job: Job, setup: Setup, clock: TimeLimit) -> list[
         least = True
         for one in setups:
             try:
-                found = _judged(publisher, job, one, clock)
+                found = _judged(publisher, job, one, clock, proved)
             except InputError:  # degrees that do not divide what is left: no change of this size
                 continue
-            except (TooSlow, TooLarge):  # no verdict: nothing behind it is proved least
+            except (TooSlow, TooLarge, Overdue):  # no verdict: nothing behind it is proved least
                 least = False
                 continue
             if found.fit in _FITTING:
-                out.append((kind, found, least))
+                out.append((kind, found, least and found.fit is Fit.FITS))
                 break
             least = least and found.fit is Fit.NOT
     return sorted(out, key=lambda x: (x[1].running is None, x[1].running.seconds if x[1].running else 0))
@@ -335,5 +338,7 @@ def _margin(taken: int | None, memory: int) -> str:
 
 def _change_lines(kind: str, found: Answer, least: bool, memory: int) -> list[str]:
     proved = "the least of its kind (proved)" if least else "smaller ones are not proved impossible"
+    if found.fit is Fit.RUNS:
+        proved = "the least of its kind by the estimate, nothing is proved"
     time = "" if found.running is None else f", about {float(found.running.seconds):.4g} s a step"
     return [f"fits with {found.setup.words}: {proved}{time}", *_lines(found, memory)[1:]]
