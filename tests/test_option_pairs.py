@@ -485,7 +485,7 @@ FITS: Mapping[str, tuple[str, ...]] = {
 def test_fits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import shardproof.formal.verbs.fits as verb
 
-    monkeypatch.setattr(verb, "_job", recorded("_job"))
+    monkeypatch.setattr(verb, "job_of", recorded("job_of"))
     load_once(monkeypatch)
     monkeypatch.setattr(verb, "load_machine", once(verb.load_machine))
     assert not list(Tried(Start(("fits",), (MODEL, *MACHINE), FITS), folder).faults())

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.formal.plans.pipelines.composed import OVERLAPS, Composed, StepShape, compose_step, in_flight
+from shardproof.formal.plans.pipelines.composed import OVERLAPS, Composed, StepShape, compose_step
 from shardproof.formal.plans.pipelines.configuration import configuration, hidden_by, kernels_of
 from shardproof.formal.plans.pipelines.parts import TIED, StageWork
 from shardproof.formal.plans.pipelines.stage_work import stage_work
+from shardproof.formal.plans.pipelines.step_memory import in_flight
 from shardproof.models.cost.alone import Device
 from shardproof.models.cost.float8 import Scaling
 from shardproof.models.cost.group_times import group_seconds

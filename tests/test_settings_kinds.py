@@ -388,8 +388,8 @@ def test_servers_say_the_most_that_they_take() -> None:
         (MAXTEXT + "dtype: bfloat16\n", "bf16-master", "all"),
         ("ici_fsdp_parallelism: 8\nper_device_batch_size: 1\n", "bf16-master", "all"),
         ("ici_fsdp_parallelism: 8\nper_device_batch_size: 1\ndtype: float32\n", None, "all"),
-        (NEMO, "bf16-master", "all"),
-        ('{"per_device_train_batch_size": 2, "output_dir": "x", "bf16": true}', "bf16-master", None),
+        (NEMO, "bf16-mixed", "all"),
+        ('{"per_device_train_batch_size": 2, "output_dir": "x", "bf16": true}', "bf16-mixed", None),
     ],
 )
 def test_types_and_recomputation_of_a_step(text: str, precision: str | None, recompute: str | None) -> None:

@@ -36,6 +36,7 @@ READ: Final[dict[str, object]] = {
     "recompute_granularity": "full",
     "recompute_method": "uniform",
     "recompute_layers": 1,
+    "recompute_modules": ["core_attn"],
     "attention": "flash",
     "optimizer": "adam",
     "reshard": "always",
@@ -57,6 +58,7 @@ NEEDS: Final[dict[str, tuple[Pair, ...]]] = {
     "--use-megatron-fsdp": (("--data-parallel-sharding-strategy", "optim"),),
     "--num-query-groups": (("--group-query-attention", True),),
     "--torch-fsdp2-no-reshard-after-forward": (("--use-torch-fsdp2", True),),
+    "--recompute-modules": (("--recompute-granularity", "selective"),),
     "--recompute-granularity": (("--recompute-method", "uniform"), ("--recompute-num-layers", 1)),
     "--recompute-method": (("--recompute-granularity", "full"), ("--recompute-num-layers", 1)),
     "--recompute-num-layers": (("--recompute-granularity", "full"), ("--recompute-method", "uniform")),
@@ -357,7 +359,9 @@ CONTRADICTIONS: Final = (
     ("--recompute-granularity full", "--recompute-method uniform"),
     ("--recompute-granularity full --recompute-method block --recompute-num-layers 1", "every layer"),
     ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 5", "not of several"),
-    ("--recompute-granularity selective", "no plan of ours"),
+    ("--recompute-granularity selective --recompute-modules core_attn mlp", "core_attn alone"),
+    ("--recompute-granularity selective --recompute-num-layers 1", "only with --recompute-granularity full"),
+    ("--recompute-activations --recompute-granularity full --recompute-method uniform", "granularity selective"),
     ("--torch-fsdp2-no-reshard-after-forward", "only with --use-torch-fsdp2"),
     ("--tensor-model-parallel-size 4 --expert-tensor-parallel-size 1", "--expert-tensor-parallel-size 1"),
     ("--use-flash-attn --attention-backend unfused", "contradicts"),
@@ -398,6 +402,21 @@ CONTRADICTIONS: Final = (
     ("auto_wrap", "write one of them"),
     ("zero3", "write full_shard"),
 )  # fmt: skip
+
+
+COMMAND: Final = "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 4"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"( {COMMAND} )", f"({COMMAND})", f"{{ {COMMAND}; }}", f"(cd x && {COMMAND})", f"time {COMMAND}"),
+        *(f"cd x && {COMMAND}", f"nohup {COMMAND} &", f"if true; then {COMMAND}; fi"),
+    ],
+)
+def test_commands_in_a_subshell_are_a_script(text: str) -> None:
+    found = read_settings(text)
+    assert found is not None and (found.flags.tp, found.flags.devices) == (4, 8)
 
 
 @pytest.mark.parametrize(("text", "message"), CONTRADICTIONS)

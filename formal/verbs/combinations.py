@@ -211,8 +211,8 @@ SOLVE: Final = Combinations(
 FITS: Final = Combinations(
     "fits",
     (
-        *("machine", "strategy", "train", "batch", "attention", "compare", "operators", "memory", "recompute"),
-        *("precision", "time_limit", "work_limit", "as_json"),
+        *("machine", "strategy", "train", "batch", "attention", "compare", "operators", "memory", "reserve"),
+        *("recompute", "precision", "time_limit", "work_limit", "as_json"),
     ),
     (
         Needs("recompute", ("train",), "it says what a backward pass computes again; {train} sgd or {train} adam"),

@@ -214,9 +214,9 @@ class PlanOptions:
     "--recompute",
     default="none",
     show_default=True,
-    help="With --train: blocks computed again in the backward pass: none, all, globs such as 'layer*', or auto (with "
-    "--memory: as many as pay); or tensors (with --memory): each is kept or computed again, decided together with its "
-    "placement.",
+    help="With --train: blocks computed again in the backward pass: none, all, attention (its scores alone), globs "
+    "such as 'layer*', or auto (with --memory: as many as pay); or tensors (with --memory): each is kept or computed "
+    "again, decided together with its placement.",
 )
 @click.option("--batch", type=BATCH, help="Batch size.")
 @click.option("--precision", type=PRECISION, help=PRECISION_HELP)

@@ -110,17 +110,19 @@ class Share(click.ParamType):  # type: ignore[type-arg]
 
 class Amount(click.ParamType):  # type: ignore[type-arg]
     """Bytes, `80GiB` or `500MB`: between one and 2**60.  `bare`: whether a small number without a unit is bytes, as
-    where the option's name says so, or asks back.
+    where the option's name says so, or asks back; `none`: whether 0 is an amount.
     """
 
     name = "bytes"
 
-    def __init__(self, bare: bool) -> None:
-        self.bare = bare
+    def __init__(self, bare: bool, none: bool = False) -> None:
+        self.bare, self.none = bare, none
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
+        if self.none and value == "0":
+            return 0
         try:
             amount = parse_bytes(value) if self.bare else parse_memory(value)
         except InputError as error:
@@ -171,6 +173,7 @@ SHARE: Final = Share()
 FACTOR: Final = Factor()
 AMOUNT: Final = Amount(bare=True)
 MEMORY: Final = Amount(bare=False)
+MEMORY_OR_NONE: Final = Amount(bare=False, none=True)
 RATE: Final = Rate()
 BATCH: Final = Count(1, (1 << 31) - 1)
 THREADS: Final = Count(1, 1024)

@@ -89,7 +89,8 @@ class ImportOptions:
     "--recompute",
     default="none",
     show_default=True,
-    help="With --train: blocks computed again in the backward pass (none, all, or globs such as 'layer*').",
+    help="With --train: blocks computed again in the backward pass (none, all, attention: its scores alone, or globs "
+    "such as 'layer*').",
 )
 @click.option("--precision", type=PRECISION, help=PRECISION_HELP)
 @click.option(

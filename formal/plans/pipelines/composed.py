@@ -8,8 +8,7 @@
     experts     rows go to their experts and come back, twice a pass
     sharded 3   weights are gathered before a layer, gradients scattered behind it, beside the layer before
     gradients   reduced once a step; with overlap behind the backward pass of the last micro-batch
-    memory      weights, gradients, moments of a stage; activations of the micro-batches that are in flight there; the
-                largest results that come and go
+    memory      that of a stage's devices: `step_memory`
 
 What is claimed is an estimate, not a bound: the proved bound of a configuration is that of `given`.
 """
@@ -27,7 +26,8 @@ from ....models.layout.targets.degrees import Flags
 from ....models.machine.machine import Collectives, Machine
 from ....models.sources.frameworks.placements import nested_degrees
 from ....models.text import InputError
-from .parts import FIRST, LAST, ONCE, TIED, Meeting, Part, StageWork
+from .parts import FIRST, ONCE, TIED, Meeting, Part, StageWork
+from .step_memory import KEPT, Running, Storage, memory_of_stage
 
 OVERLAPS: Final = ("tensor", "gradients", "weights", "sends")
 """What a framework may hide: collectives of tensor parallel devices, reductions of gradients, gathers of weights, sends
@@ -49,7 +49,8 @@ between (BERT, GPT-2, Llama: 1.10, 1.10, 1.27 times forward, measured by us, tes
 class StepShape:
     """How a step is carried out beside its degrees: `micro_batches` of `micro_batch` samples on every copy, `chunks` of
     layers on every stage, `layers` in all (0: those of the graph), `ends`: embedding and output count as a layer each
-    where stages are cut; `hidden`: of `OVERLAPS`; `host`: seconds in which a kernel is launched.
+    where stages are cut; `hidden`: of `OVERLAPS`; `host`: seconds in which a kernel is launched; `storage`: how the
+    framework keeps what it has.
     """
 
     micro_batches: int
@@ -59,6 +60,7 @@ class StepShape:
     ends: bool = False
     hidden: frozenset[str] = frozenset(OVERLAPS)
     host: Fraction = HOST
+    storage: Storage = KEPT
 
 
 @dataclass(frozen=True)
@@ -219,7 +221,10 @@ def compose_step(work: StageWork, machine: Machine, flags: Flags, carried: StepS
     layers = sum(sum(work.parts[n].work for n in names) for names in cells)
     peak = machine.device.peak(work.dtype)
     mfu = Fraction(3 * layers * m * links.copies) / (machine.devices * peak * seconds)
-    held = tuple(_memory(s, names, work, links, flags, carried) for s, names in enumerate(cells))
+    held = tuple(
+        memory_of_stage(names, work, Running(links.sharing, s, m, chunks), flags, carried.storage)
+        for s, names in enumerate(cells)
+    )
     least = m * max(sum((work.parts[n].least for n in names), Fraction(0)) for names in cells)
     return Composed(seconds, terms, {n: x for n, x in parts.items() if x}, held, mfu, peak, work.dtype, least)
 
@@ -312,46 +317,3 @@ def _end(
     if "weights" in carried.hidden:
         weights = _exposed(weights, sum((_sum(each[n][0]) for n in names), Fraction(0)), _sum(weights) / runs)
     return _total((gradients, tied)), weights, {"updates": updates}
-
-
-def _memory(
-    stage: int, names: list[str], work: StageWork, links: _Links, flags: Flags, carried: StepShape
-) -> dict[str, int]:
-    """Bytes of a device of a stage."""
-    parts = [work.parts[name] for name in names]
-    ways = prod(links.sharing)
-    used = sum(p.used for p in parts)
-    stored, moments, gradients = (sum(getattr(p, name) for p in parts) for name in ("stored", "moments", "gradients"))
-    optimizer, copy = (moments, used) if not used else (moments + stored, used)
-    weights = copy or stored
-    if flags.zero >= 1:
-        optimizer = -(-optimizer // ways)
-    if flags.zero >= 2:
-        gradients = -(-gradients // ways)
-    gathered = 0
-    if flags.zero == 3:
-        weights = -(-weights // ways)
-        gathered = 2 * max(p.used or p.stored for p in parts)
-    kept = [p.kept for p, name in zip(parts, names, strict=True) if name != LAST]
-    ahead = in_flight(stage, flags.pp, carried.micro_batches, carried.chunks)
-    last = sum(p.kept for p, name in zip(parts, names, strict=True) if name == LAST)
-    again = max((p.largest for p in parts), default=0)
-    return {
-        "weights": weights,
-        "gradients": gradients,
-        "optimizer": optimizer,
-        "gathered weights": gathered,
-        "activations": int(ahead * sum(kept)) + last,
-        "results in passing": 2 * again,
-    }
-
-
-def in_flight(stage: int, stages: int, micro_batches: int, chunks: int) -> Fraction:
-    """Micro-batches whose activations a stage holds at once, in parts where a stage has several chunks.
-
-    >>> [int(in_flight(s, 4, 8, 1)) for s in range(4)], in_flight(0, 4, 8, 2)
-    ([4, 3, 2, 1], Fraction(11, 2))
-    """
-    if chunks == 1:
-        return Fraction(min(micro_batches, stages - stage))
-    return min(Fraction(micro_batches), Fraction(2 * (stages - stage - 1) + (chunks - 1) * stages + 1, chunks))

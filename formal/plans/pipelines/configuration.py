@@ -13,6 +13,24 @@ gradients inside the product unless `--no-gradient-accumulation-fusion`; NeMo's 
 MaxText has; the others leave loss and sums to PyTorch.  nanotron has Megatron's loss, attention, norms and rotary
 embeddings of flash-attn, and one product for query, key and value and one for both halves of a gate
 (huggingface/nanotron 03b83fc, src/nanotron/models/llama.py).  Dropout is that of the model.
+
+What they keep (`step_memory.Storage`):
+
+    Megatron, NeMo   a half copy of the weights beside float32, gradients added up in float32; the update takes nothing
+    nanotron         the same
+    DeepSpeed        a half copy; buffers of `reduce_bucket_size` gradients, two where they overlap.  The update of the
+                     stages 1 and 2 joins its gradients and casts them to float32, all at once: 6 bytes a weight of its
+                     share; at stage 3 4 bytes, `sub_group_size` weights at once (deepspeedai/DeepSpeed 7dee2e0,
+                     runtime/zero/stage_1_and_2.py: step).  Adam that is not fused takes two temporaries beside the cast
+                     gradients (hiyouga/LlamaFactory, issue 1221: out of memory in the second).  Stage 3 leaves
+                     `stage3_max_live_parameters` weights gathered
+    FSDP             float32 shards and gradients; two units gathered in the half type, one of whole gradients; all of
+                     them where gathers are not limited (pytorch/pytorch, FSDP: `limit_all_gathers`).  PyTorch's Adam
+                     takes one temporary of its share where it is not fused
+    autocast         float32; casts of weights until the pass is over; buffers as large as all gradients (DDP)
+    MaxText          as FSDP, with the update in one program
+
+Where nothing compiles maps, RMS norms and softmaxes are written out in float32, and autograd keeps that.
 """
 
 from __future__ import annotations
@@ -29,6 +47,7 @@ from ....models.sources.training import TrainingStep
 from ....models.text import InputError
 from .composed import Composed, StepShape, compose_step
 from .stage_work import stage_work
+from .step_memory import KEPT, Storage
 
 _WORDS: Final = (
     ("--overlap-grad-reduce", "gradients"),
@@ -66,7 +85,8 @@ def configuration(step: TrainingStep, machine: Machine, settings: Settings, micr
     try:
         share = batch_of(step.graph) // (micro_batches * flags.copies(machine.devices))
         work = stage_work(step, machine, replace(flags, pp=1), max(1, share), kernels_of(settings))
-        return compose_step(work, machine, flags, StepShape(micro_batches, max(1, share), hidden=hidden_by(settings)))
+        shape = StepShape(micro_batches, max(1, share), hidden=hidden_by(settings), storage=storage_of(settings))
+        return compose_step(work, machine, flags, shape)
     except (InputError, MachineError) as error:
         return str(error)
 
@@ -106,6 +126,71 @@ def kernels_of(settings: Settings) -> Kernels:
         case _:
             compiled = bool(said & _COMPILED)
             return Kernels(chains=compiled, loss="one" if compiled else "float32", sums=True)
+
+
+def storage_of(settings: Settings) -> Storage:
+    """How a framework keeps what it has, by what its settings say.
+
+    >>> from ....models.sources.frameworks.flags import read_settings
+    >>> storage_of(read_settings("--tensor-model-parallel-size 2")).update
+    0
+    >>> text = '{"zero_optimization": {"stage": 2, "reduce_bucket_size": 1e6}, "optimizer": {"type": "AdamW"}}'
+    >>> found = storage_of(read_settings(text))
+    >>> found.update, found.bucket, storage_of(read_settings('{"zero_optimization": {"stage": 2}}')).update
+    (6, 1000000, 10)
+    """
+    source, adam = settings.flags.source, settings.optimizer is None or settings.optimizer.value == "adam"
+    deep = source == "DeepSpeed" or any(word.startswith("deepspeed") for word in words_of(settings))
+    told = "" if settings.optimizer is None else settings.optimizer.word
+    if deep:
+        return _deepspeed(settings, fused=source == "DeepSpeed" and bool(told) or "fused" in told or not adam)
+    loose = 0 if source in _ONE_UPDATE or "fused" in told or not adam else _FLOAT
+    if settings.masters == "cast" or (settings.masters == "none" and not settings.flags.zero):
+        return Storage("cast", update=loose, buckets=0 if source == "NeMo" else 1)
+    if source in ("FSDP", "torchtitan", "MaxText") or source in _WRAPPERS and settings.flags.zero:
+        return Storage(
+            "gathered", update=loose, wide=settings.masters == "beside", live=None if _runs_ahead(settings) else 0
+        )
+    return KEPT
+
+
+def _runs_ahead(settings: Settings) -> bool:
+    """Whether the host gathers units before the devices need them: where FSDP is told not to limit its gathers, and
+    under the arguments of a Trainer that drove FSDP itself (before transformers 4.31), which did not.
+    """
+    said = settings.words
+    told = "" if said is None else said.text("gathers")
+    return told == "ahead" or (not told and said is not None and "own_units" in said.values)
+
+
+_FLOAT: Final = 4
+"""Bytes of a temporary of Adam's, for a weight."""
+
+_ONE_UPDATE: Final = ("Megatron", "NeMo", "nanotron", "MaxText", "torchtitan")
+"""Frameworks whose Adam is one kernel unless they are told otherwise."""
+
+_BUCKET: Final = 500_000_000
+_SUB_GROUP: Final = 1_000_000_000
+_LIVE: Final = 1_000_000_000
+"""DeepSpeed's defaults, in weights (deepspeed/runtime/zero/config.py)."""
+
+
+def _deepspeed(settings: Settings, fused: bool) -> Storage:
+    said, zero = settings.words, settings.flags.zero
+    temporaries = 0 if fused else 2 * _FLOAT
+
+    def number(name: str, default: int) -> int:
+        value = None if said is None else said.values.get(name, ("", None))[1]
+        return int(value) if isinstance(value, int | float) else default
+
+    buckets = 2 if "gradients" in hidden_by(settings) else 1
+    bucket = number("bucket", _BUCKET)
+    if zero == 3:
+        live, group = number("live", _LIVE), number("sub_group", _SUB_GROUP)
+        return Storage(update=_FLOAT + temporaries, updated=group, bucket=bucket, buckets=buckets, live=live)
+    cast = _FLOAT + 2 if zero else 0
+    update = max(cast, _FLOAT + temporaries - 2) if zero else temporaries
+    return Storage(update=update, bucket=bucket if zero else 0, buckets=buckets if zero else 0)
 
 
 def hidden_by(settings: Settings) -> frozenset[str]:

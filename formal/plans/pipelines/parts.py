@@ -44,7 +44,7 @@ class Part:
     experts of other devices in one pass; `work`: of products and attention of the whole micro-batch, forward;
     `least`: seconds that no completion is below in the plan's model, for its operators alone; `largest`: bytes of the
     largest result that comes and goes; `summed`: seconds in which a micro-batch adds its gradients to those before;
-    `learnt`: weights here that are trained.
+    `learnt`: weights here that are trained; `again`: bytes that are computed again, all there at once.
     """
 
     passes: dict[str, Pass] = field(default_factory=lambda: {p: Pass() for p in "FBU"})
@@ -59,6 +59,7 @@ class Part:
     largest: int = 0
     summed: Fraction = Fraction(0)
     learnt: int = 0
+    again: int = 0
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def stage_work(
     _cast(parts, device, where, passes, (inside, frozen))
     _run_beside(parts, device, where, passes, known, kernels)
     _meet(parts, device, where, passes, (flags, known), free)
-    _hold(parts, step, device, where, passes, _layer_of(named))
+    _hold(parts, step, device, where, passes, (_layer_of(named), not (kernels.chains or kernels.flash)))
     _tie(parts, step, device, where, passes, free)
     if kernels.sums and not frozen:
         for part in parts.values():
@@ -327,18 +327,22 @@ def _hold(
     device: Device,
     where: Mapping[str, str],
     passes: Mapping[str, str],
-    layer: Callable[[str], str],
+    how: tuple[Callable[[str], str], bool],
 ) -> None:
-    """Fill in the bytes of activations, weights, gradients and moments."""
-    graph, readers = step.graph, step.graph.readers()
+    """Fill in the bytes of activations, weights, gradients and moments; `how`: the layer of a name, and whether norms
+    and softmaxes are written out (`_written_out`).
+    """
+    graph, readers, (layer, eager) = step.graph, step.graph.readers(), how
     gradient_names = {gradient for _, gradient in step.trained}
     for op in graph.operators:
-        part = parts[where[op.name]]
+        part, after = parts[where[op.name]], readers[op.output.tensor]
         if passes[op.name] != "U" and where[op.name] not in (ONCE, NEVER) and op.output.tensor not in gradient_names:
             part.largest = max(part.largest, device.bytes_of(op))
-        later = any(passes[graph.operators[i].name] == "B" for i, _ in readers[op.output.tensor])
+            if op.name.startswith(PREFIX) and any(not graph.operators[i].name.startswith(PREFIX) for i, _ in after):
+                part.again += device.bytes_of(op) + (_written_out(op, device) if eager else 0)
+        later = any(passes[graph.operators[i].name] == "B" for i, _ in after)
         if passes[op.name] == "F" and later and where[op.name] not in (ONCE, NEVER):
-            part.kept += device.bytes_of(op)
+            part.kept += device.bytes_of(op) + (_written_out(op, device) if eager else 0)
     weights = {weight for weight, _ in step.trained} | set(step.constant)
     gradient_of = dict(step.trained)
     for tensor in graph.tensors:
@@ -358,6 +362,20 @@ def _hold(
                 part.learnt += size // tensor.element_bytes
         else:
             part.moments += size
+
+
+def _written_out(op: Operator, device: Device) -> int:
+    """What autograd keeps beside an operator's result where it is written out in float32: the operand of an RMS norm,
+    the result of a softmax before it is cast (huggingface/transformers, models/llama/modeling_llama.py).
+    """
+    tensor = device.graph.tensor(op.output.tensor)
+    if op.function not in ("rms_norm", "softmax") or tensor.element_bytes >= _FLOAT:
+        return 0
+    return device.bytes_of(op) // tensor.element_bytes * _FLOAT
+
+
+_FLOAT: Final = 4
+"""Bytes of float32."""
 
 
 def _tie(

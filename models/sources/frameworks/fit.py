@@ -15,6 +15,7 @@ from ...program.operators import NodeKind
 from ...text import InputError
 from ..precision import parse_precision as parsed_precision
 from ..training.derived import derived_keys
+from ..training.recompute import ATTENTION
 from ..training.settings import parse_optimizer as parsed_optimizer
 from .roles import of_zoo, roles
 from .settings import Settings, Size
@@ -147,10 +148,10 @@ def of_a_pass(settings: Settings, graph: Graph, devices: int) -> Settings:
     """
     flags, trained = settings.flags, bool(graph.state)
     again = settings.recompute
-    if again is not None and again.value == "all" and not again.usual:
+    if again is not None and again.value != "none" and not again.usual:
         raise InputError(
             f"{flags.source}: {again.word}: a pass computes nothing again; audit the training step, "
-            "--train adam --recompute all, or leave it out"
+            f"--train adam --recompute {again.value}, or leave it out"
         )
     if not trained:
         stated = (settings.optimizer, settings.gradients)
@@ -209,6 +210,8 @@ def of_a_step(settings: Settings, graph: Graph, train: str, recompute: str, prec
         )
     _agree_on_half(settings, graph, precision)
     _agree_on_gradients(settings, graph, precision)
+    if again is not None and again.value == ATTENTION and any(op.kind is NodeKind.ATTENTION for op in graph.operators):
+        settings = replace(settings, idle=(*settings.idle, again.word))  # one operator, which keeps no scores
     return settings
 
 

@@ -75,6 +75,8 @@ def _settings(text: str, places: dict[str, int]) -> Settings | None:
         try:
             data = parse_json(text.strip())
         except JsonError:
+            if is_script(text):  # commands in braces
+                return _of_script(read_launches(text))
             return torchtitan_toml(text) if _TABLE.search(text) and not first.startswith("{") else None
         return _object(data) if isinstance(data, dict) else None
     if text.lstrip().startswith("#!") or (lines and not first.startswith("-") and is_script(text)):
@@ -114,7 +116,18 @@ def _of_script(ways: tuple[Launched, ...]) -> Settings:
 def _judged(settings: Settings) -> tuple[object, ...]:
     """What an audit compares of settings."""
     s = settings
-    kept = s.family, s.half, s.gradients, s.attention, s.recompute, s.optimizer, s.half_sums, s.serves, s.limits
+    kept = (
+        s.family,
+        s.half,
+        s.gradients,
+        s.attention,
+        s.recompute,
+        s.optimizer,
+        s.half_sums,
+        s.masters,
+        s.serves,
+        s.limits,
+    )
     return s.flags, frozenset(s.sizes), *kept
 
 

@@ -55,7 +55,7 @@ def settings_of_words(said: Sorted) -> Settings:
     gradients = next((OtherChoice(said.word(n), t) for n, t in _GRADIENTS if said.flag(n)), None)
     idle = tuple(said.word(n) for n in ("sequence_parallel",) if tp == 1 and said.flag(n))
     if recompute is None:  # NeMo's files give them beside no granularity, where they count for nothing
-        idle += tuple(said.word(n) for n in ("recompute_method", "recompute_layers") if n in said.values)
+        idle += tuple(said.word(n) for n in _BESIDE if n in said.values)
     return Settings(
         flags,
         said,
@@ -70,6 +70,7 @@ def settings_of_words(said: Sorted) -> Settings:
     )
 
 
+_BESIDE: Final = ("recompute_method", "recompute_layers", "recompute_modules")
 _HALF: Final = (("bf16", "bfloat16"), ("fp16", "float16"))
 _GRADIENTS: Final = (("gradients_bf16", "bfloat16"), ("gradients_fp32", "float32"))
 _ATTENTION: Final = {"flash": "fused", "fused": "fused", "unfused": "matrices", "local": "matrices"}
@@ -109,8 +110,8 @@ def _zero(said: Sorted) -> int:
 
 
 def _recompute(said: Sorted) -> OtherChoice | None:
-    """Whole layers computed again, each from its own input, or an error."""
-    how = said.text("recompute_granularity")
+    """Whole layers computed again, each from its own input, the core of attention alone, or an error."""
+    how = said.text("recompute_granularity") or ("selective" if said.flag("recompute_selective") else "")
     others = [name for name in ("recompute_method", "recompute_layers") if name in said.values]
     older = [name for name in ("recompute_whole", "recompute_method_old") if name in said.values]
     if older and not how:  # Megatron-LM up to 2.6 and 3.0, Megatron-DeepSpeed: whole layers, each from its own input
@@ -125,7 +126,10 @@ def _recompute(said: Sorted) -> OtherChoice | None:
         return None
     whole = "write --recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
     if how == "selective":
-        raise said.wrong("recompute_granularity", f"operators of a layer are no plan of ours; leave it out, or {whole}")
+        return _selective(said, whole)
+    for name in ("recompute_modules", "recompute_selective"):
+        if said.values.get(name, ("", False))[1]:
+            raise said.wrong(name, "counts only with --recompute-granularity selective; leave it out")
     if how != "full":
         raise said.wrong("recompute_granularity", "is none of full, selective")
     if said.text("recompute_method") != "uniform":
@@ -136,6 +140,22 @@ def _recompute(said: Sorted) -> OtherChoice | None:
             "recompute_layers", f"audits take recomputation of every layer from its own input, not of several; {whole}"
         )
     return OtherChoice(said.word("recompute_granularity"), "all")
+
+
+_CORE: Final = ["core_attn"]
+"""What is computed again selectively where no modules are said (NVIDIA/Megatron-LM, --recompute-modules)."""
+
+
+def _selective(said: Sorted, whole: str) -> OtherChoice:
+    """The core of attention computed again, or an error that names another module."""
+    word = next(n for n in ("recompute_granularity", "recompute_selective") if n in said.values)
+    modules = said.values.get("recompute_modules", ("", None))[1]
+    if modules and modules != _CORE:
+        raise said.wrong("recompute_modules", f"audits take core_attn alone, or whole layers; {whole}")
+    for name in ("recompute_method", "recompute_layers"):
+        if name in said.values and said.framework == _FRAMEWORK:
+            raise said.wrong(name, "counts only with --recompute-granularity full; leave it out")
+    return OtherChoice(said.word(word), "attention")
 
 
 def _attention(said: Sorted) -> OtherChoice | None:

@@ -65,7 +65,8 @@ OTHERS: Final = _others()
 _COMPOSER: Final = ("sharding_strategy", "fsdp_sharding_strategy")
 _SHELL: Final = re.compile(
     r"^[ \t]*(#!.*\b(ba|z|da|k)?sh\b|export[ \t]"
-    r"|(?:\w+=\S*[ \t]+){0,16}(?:srun|mpirun|torchrun|deepspeed|accelerate|python3?|exec|vllm|sglang|docker)(?=\s)"
+    r"|(?:[^#\n]*(?:[({;&|]|\b(?:then|else|do|time|nohup|exec|env|sudo)\b)[ \t]*)?"
+    r"(?:\w+=\S*[ \t]+){0,16}(?:srun|mpirun|torchrun|deepspeed|accelerate|python3?|exec|vllm|sglang|docker)(?=\s)"
     r"|[A-Za-z_]\w*\+?=\(|[\w./-]+\.py[ \t]+-|if[ \t]\[|for[ \t]\w+[ \t]in\b)",
     re.MULTILINE,
 )
@@ -74,8 +75,8 @@ _SHELL: Final = re.compile(
 def is_script(text: str) -> bool:
     """Whether a text is a launch script of a shell.
 
-    >>> is_script("#!/bin/bash\\nTP=2\\n"), is_script("--tensor-model-parallel-size 8")
-    (True, False)
+    >>> is_script("#!/bin/bash\\nTP=2\\n"), is_script("--tensor-model-parallel-size 8"), is_script("( torchrun a.py )")
+    (True, False, True)
     """
     return _SHELL.search(text) is not None
 

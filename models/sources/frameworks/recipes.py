@@ -52,9 +52,15 @@ def nemo(data: Mapping[str, object]) -> Settings:
     found = settings_of_words(replace(said, values=values))
     if said.text("half") == "float32":
         found = replace(found, half=stated_choice(said, "half"))
+    if said.values.get("half", ("",))[0] == _LIGHTNINGS and found.half is not None:
+        found = replace(found, masters="beside" if said.text("masters") == "beside" else "cast")
     alone = () if devices or "nodes" not in said.values else (said.word("nodes"),)  # nodes of any size
     return replace(found, flags=replace(found.flags, devices=devices), uncompared=(*found.uncompared, *alone))
 
+
+_LIGHTNINGS: Final = "trainer.precision"
+"""Under which NeMo 1 keeps weights in float32 and runs `torch.autocast`, unless model.megatron_amp_O2 has a half copy
+beside them."""
 
 _ALL: Final = ("auto", "-1")
 """What Lightning's Trainer is told to take every device of a node; nothing is said of how many there are."""

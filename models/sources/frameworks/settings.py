@@ -5,7 +5,7 @@ words that it read, listed by what they change.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from ...layout.targets.degrees import Flags
 from .words import Sorted, Value
@@ -28,6 +28,10 @@ of a head, tokens, vocabulary, experts, experts of a token.
 
 
 _SHORT: Final = {"bfloat16": "bf16", "float16": "fp16"}
+
+Masters = Literal["beside", "cast", "none"]
+"""Weights in float32 beside those in the half type; in float32 alone, cast where they are read; in the half type
+alone."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +59,9 @@ class Settings:
     """`flags`: degrees; of a model that is audited `sizes`, `family` (llama, experts), `half` (the type of its
     products), `gradients` (the type of their sums over devices), `attention` (fused, matrices), `recompute` (all, none)
     and `optimizer` (adam, sgd, adafactor), None where not said; `half_sums`: gradients are summed in the half type
-    where nothing is said of them.  A server (`serves`) says the most that it takes (`limits`).  Of the words
-    themselves, in `words`, those of `idle` change nothing with the others as they are, those of `uncompared` are sizes
-    that the model has no axis for.
+    where nothing is said of them; `masters`: of the weights, where a half type is said.  A server (`serves`) says the
+    most that it takes (`limits`).  Of the words themselves, in `words`, those of `idle` change nothing with the others
+    as they are, those of `uncompared` are sizes that the model has no axis for.
     """
 
     flags: Flags
@@ -70,6 +74,7 @@ class Settings:
     recompute: OtherChoice | None = None
     optimizer: OtherChoice | None = None
     half_sums: bool = False
+    masters: Masters = "beside"
     serves: bool = False
     limits: tuple[Size, ...] = ()
     idle: tuple[str, ...] = ()
@@ -78,18 +83,21 @@ class Settings:
     @property
     def precision(self) -> str | None:
         """What `--precision` would say of a step: weights are kept in float32 beside the half type that is said, as
-        these frameworks keep them; None where no half type is.  Where nothing else is said, gradients are summed in
+        these frameworks keep them, or cast by `torch.autocast`; None where no half type is, and where weights are in
+        it alone.  Where nothing else is said, gradients are summed in
         float32, and with `half_sums` in the half type.
 
         >>> Settings(Flags("Megatron"), half=OtherChoice("--bf16", "bfloat16")).precision
         'bf16-master'
         """
         short = None if self.half is None else _SHORT.get(self.half.value)
-        if self.half is None or short is None:
+        if self.half is None or short is None or self.masters == "none":
             return None
         usual = self.half.value if self.half_sums else "float32"
         sums = usual if self.gradients is None else self.gradients.value
-        return f"{short}-master" + ("" if sums == "float32" else f":reduce={sums}")
+        return f"{short}-{'mixed' if self.masters == 'cast' else 'master'}" + (
+            "" if sums == "float32" else f":reduce={sums}"
+        )
 
     def to_json(self) -> dict[str, object]:
         """Plain data: every word of the file in one of the groups of `words`."""
@@ -101,12 +109,20 @@ class Settings:
         return {
             "framework": self.flags.source,
             "read": read,
-            "by_default": [c.word for c in choices if c is not None and c.usual],
+            "by_default": [*(c.word for c in choices if c is not None and c.usual), *self._batch_left_out()],
             "no_effect": [*self.idle, *(() if w is None else w.no_effect)],
             "not_compared": [*self.uncompared, *(() if w is None else w.not_compared)],
             "unsupported": [] if w is None else list(w.neutral),
             "not_said": [] if w is None else list(w.not_said),
         }
+
+    def _batch_left_out(self) -> list[str]:
+        """What a framework takes for the batch of a step where its words say that of a copy alone."""
+        f = self.flags
+        if not f.micro_batch or f.global_batch or f.steps or f.passing or self.serves:
+            return []
+        share = self.words.word("micro_batch", "micro-batch") if self.words is not None else "micro-batch"
+        return [f"batch of a step by default one {share} {f.micro_batch} a copy, audited as the model's"]
 
     def line(self) -> str:
         """One line for people.

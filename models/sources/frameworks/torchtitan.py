@@ -141,6 +141,7 @@ def _settings(found: list[tuple[str, Value]]) -> Settings:
         gradients=_type(said, "gradients"),
         recompute=_recompute(said) or _SELECTIVE,
         optimizer=_optimizer(said),
+        masters="cast" if shards == cp == 1 else "beside",
         idle=idle,
         uncompared=tuple(word for word in apart if word not in sized),
     )

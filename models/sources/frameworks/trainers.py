@@ -6,7 +6,8 @@
 
 All three drive PyTorch's FSDP and DeepSpeed.  FSDP sums gradients in the half type of its mixed precision; version 1
 shards everything where no strategy is said, version 2 shards parameters unless they stay gathered behind the forward
-pass.  DeepSpeed through accelerate is at stage 2 where none is said.
+pass.  DeepSpeed through accelerate is at stage 2 where none is said.  Where neither is told, copies run under
+`torch.autocast`, with weights in float32; axolotl loads them in the half type (0.19, utils/config: `torch_dtype`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from .neighbours import OTHERS
-from .settings import Settings
+from .settings import OtherChoice, Settings
 from .stated import settings_of
 from .words import Sorted, Value, Vocabulary, WordError, flatten, parse_value, sorted_words, vocabulary
 
@@ -51,7 +52,8 @@ def accelerate(data: Mapping[str, object]) -> Settings:
         zero = 1 if said.flag("distributed_optimizer") else 0
     elif sharded:
         zero = _units(said)
-    return settings_of(said, zero, half_sums=sharded or kind == "deepspeed")
+    found = settings_of(said, zero, half_sums=sharded or kind == "deepspeed")
+    return found if kind in ("fsdp", "deepspeed", "megatron_lm") else replace(found, masters="cast")
 
 
 def trainer(data: Mapping[str, object]) -> Settings:
@@ -77,7 +79,8 @@ def axolotl(data: Mapping[str, object]) -> Settings:
                 f"{said.count('steps', 1)}; leave it out",
             )
         values.setdefault("steps", (word, whole // micro))
-    return _wrapped(replace(said, values=values), False)
+    found = _wrapped(replace(said, values=values), False)
+    return found if found.masters == "beside" else replace(found, masters="none")
 
 
 def trainer_flags(words: list[str]) -> Settings:
@@ -109,7 +112,9 @@ def _wrapped(said: Sorted, deep: bool) -> Settings:
     if said.text("adafactor") and said.text("optimizer") not in ("", "adafactor"):
         raise said.wrong("adafactor", f"contradicts {said.word('optimizer')}")
     found = settings_of(_one_attention(said), zero, half_sums=sharded or deep)
-    return found
+    if said.flag("pure") and not deep:  # LLaMA-Factory's: weights and state in the half type alone
+        return replace(found, half=OtherChoice(said.word("pure"), "bfloat16"), masters="none")
+    return found if sharded or deep else replace(found, masters="cast")
 
 
 def _listed(said: Sorted) -> list[str]:

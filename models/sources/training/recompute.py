@@ -5,26 +5,31 @@ values kept since the forward pass.
     reverse    x -> [ recompute:h_1 .. recompute:h_k ], then the adjoints of the block, which read these
 
 Only what other blocks read (x, y) is kept.  A block is what shares a prefix that ends in a number: `layer3` of
-`layer3.attention.query`, `encoder.0` of `encoder.0.linear1`.  Operators computed again are ordinary operators with
+`layer3.attention.query`, `encoder.0` of `encoder.0.linear1`; or the core of one attention, from the product that makes
+its scores to the one that reads their softmax.  Operators computed again are ordinary operators with
 placements of their own; those that no adjoint needs are dropped by `step.needed`.  The numbers are the same ones, bit
 for bit in one process.
 
-Source: Chen et al., Training Deep Nets with Sublinear Memory Cost (2016).
+Sources: Chen et al., Training Deep Nets with Sublinear Memory Cost (2016); Korthikanti et al., Reducing Activation
+Recomputation in Large Transformer Models (2022), section 5: the core of attention alone, "selective".
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Final
 
 from ...program.graph import Graph, GraphError
-from ...program.operators import Operator
+from ...program.operators import NodeKind, Operator
 from .backward import Backward
 
 PREFIX: Final = "recompute:"
+
+ATTENTION: Final = "attention"
+"""What names the cores of attention; no block is called so, since blocks end in a number."""
 
 _BLOCK: Final = re.compile(r"(.*?\d)(?:\.|$)", re.ASCII)
 
@@ -64,11 +69,62 @@ def inner(graph: Graph, block: Sequence[int]) -> set[str]:
     return {t for t in written if readers[t] and t not in graph.outputs and all(i in mine for i, _ in readers[t])}
 
 
-def select_blocks(graph: Graph, which: str) -> dict[str, tuple[int, ...]]:
-    """The blocks that `which` names: `none`, `all`, or globs over their names separated by commas.
+def attention_cores(graph: Graph) -> dict[str, tuple[int, ...]]:
+    """Softmax -> positions of the core of its attention: the product whose result it weighs, maps, and the product that
+    reads it.  Attention that is one operator has none: it keeps no scores.
 
-    Raises `GraphError` for a glob that matches no block.
+    >>> from ..zoo import build
+    >>> graph = build("llama", layers=1, batch=1, sequence=16)
+    >>> [graph.operators[i].name.rpartition(".")[2] for i in attention_cores(graph)["layer0.attention.softmax"]]
+    ['scores', 'mask', 'softmax', 'context']
     """
+    readers, writer = graph.readers(), graph.writer()
+
+    def before(i: int) -> int | None:
+        """The operator whose result this one changes: the first operand's."""
+        return writer.get(graph.operators[i].inputs[0].tensor)
+
+    def behind(i: int) -> int | None:
+        """The only reader."""
+        found = {j for j, _ in readers[graph.operators[i].output.tensor]}
+        return found.pop() if len(found) == 1 else None
+
+    found = {}
+    for at, op in enumerate(graph.operators):
+        if op.function == "softmax":
+            first, last = (_walk(graph, at, step) for step in (before, behind))
+            if first and last:
+                found[op.name] = tuple(sorted((*first, at, *last)))
+    return found
+
+
+def _walk(graph: Graph, at: int, step: Callable[[int], int | None]) -> list[int]:
+    """The maps on the way to a product, and the product; nothing where there is none."""
+    out: list[int] = []
+    while (found := step(at)) is not None and graph.operators[found].kind in _CORE:
+        out.append(found)
+        if graph.operators[found].kind is NodeKind.CONTRACT:
+            return out
+        at = found
+    return []
+
+
+_CORE: Final = (NodeKind.MAP, NodeKind.CONTRACT)
+
+
+def select_blocks(graph: Graph, which: str) -> dict[str, tuple[int, ...]]:
+    """The blocks that `which` names: `none`, `all`, `attention` (its cores), or globs over their names separated by
+    commas.
+
+    Raises `GraphError` for a glob that matches no block, and for a graph without attention.
+    """
+    if which == ATTENTION:
+        if not (cores := attention_cores(graph)) and not any(op.kind is NodeKind.ATTENTION for op in graph.operators):
+            raise GraphError(
+                f"--recompute {which}",
+                "there is no attention: no softmax between two products; give none, all or globs over blocks",
+            )
+        return cores
     known = {} if which == "none" else blocks(graph)
     if which == "none":
         return {}
