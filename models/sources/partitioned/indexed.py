@@ -196,12 +196,16 @@ def scatter(w: Writer, op: Op, given: Sequence[int]) -> Sequence[int]:
         (at,) = _parts_of(w, ids, d.index_vector_dim, 1)
         rows = Rows(tuple(d.input_batching_dims), along[0], tuple(rest), where)
         return [_added_in_rows(w, (target, at, new), rows, tuple(d.update_window_dims))]
-    if not added_up or batched or sorted(d.inserted_window_dims) != sorted(along):
+    thin = [k for k in along if k not in d.inserted_window_dims]
+    sizes = dict(zip([k for k in range(len(full)) if k not in d.inserted_window_dims], d.update_window_dims, strict=False))
+    whole = all(w.shape(new)[at] == (1 if k in along else full[k]) for k, at in sizes.items())
+    if not added_up or batched or not whole or not {*d.inserted_window_dims} <= {*along}:
         told = ", ".join(body(op)) or "nothing"
         raise w.refuse(f"a scatter that combines by a region of {told}; read are rows that are added up")
-    windows = list(d.update_window_dims)
-    free = [k for k in range(len(w.shape(new))) if k not in windows]
-    source = w.permute(new, [*free, *windows])
+    windows = [at for k, at in sizes.items() if k not in thin]
+    free = [k for k in range(len(w.shape(new))) if k not in sizes.values()]
+    rows = w.permute(new, [*free, *(sizes[k] for k in thin), *windows])
+    source = w.reshape(rows, tuple(w.shape(new)[k] for k in (*free, *windows)))
     places = []
     for k, at in zip(along, _parts_of(w, ids, d.index_vector_dim, len(along)), strict=True):
         near, source = _kept_inside(w, at, source, full[k] - 1)

@@ -174,6 +174,9 @@ class Writer:
 
     def reshape(self, number: int, shape: tuple[int, ...]) -> int:
         """The same elements in another shape."""
+        maker = self.makers.get(number)
+        if maker is not None and maker.operator == "reshape":
+            number = maker.reads[0]
         if self.shape(number) == shape:
             return number
         return self.step("reshape", (number,), {"shape": shape}, shape, self.dtype(number))
@@ -192,13 +195,33 @@ class Writer:
         return self.step("expand", (number,), {"shape": shape}, shape, self.dtype(number))
 
     def slice(self, number: int, dim: int, start: int, stop: int, step: int = 1) -> int:
-        """Positions of a dimension."""
+        """Positions of a dimension; of a buffer that was written piece by piece, as `scan` keeps what gradients read,
+        those of the piece.
+        """
+        if step == 1:
+            number, start, stop = self._piece(number, dim, start, stop)
         was = self.shape(number)
         if (start, stop, step) == (0, was[dim], 1):
             return number
         shape = (*was[:dim], len(range(start, stop, step)), *was[dim + 1 :])
         words: dict[str, Word] = {"dim": dim, "start": start, "stop": stop, "step": step}
         return self.step("slice", (number,), words, shape, self.dtype(number))
+
+    def _piece(self, number: int, dim: int, start: int, stop: int) -> tuple[int, int, int]:
+        """What was written last at positions of a buffer, and the positions there."""
+        while (maker := self.makers.get(number)) is not None and maker.operator == "slice_scatter":
+            words, (before, new) = dict(maker.words), maker.reads
+            first = words["start"]
+            if words["dim"] != dim or words["step"] != 1 or not isinstance(first, int):
+                break
+            last = first + self.shape(new)[dim]
+            if first <= start and stop <= last:
+                number, start, stop = new, start - first, stop - first
+            elif stop <= first or last <= start:
+                number = before
+            else:
+                break
+        return number, start, stop
 
     def cat(self, numbers: Sequence[int], dim: int) -> int:
         """One behind another along a dimension."""
