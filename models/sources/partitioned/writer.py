@@ -20,6 +20,8 @@ from .known import MOVED, known_result
 
 Plain = NDArray[np.generic]
 SYMMETRIC: Final = ("add", "mul", "maximum", "minimum")
+NOTHING: Final = {"maximum": float("-inf"), "minimum": float("inf")}
+"""Beside which the other number is taken, as XLA's simplifier does."""
 MOST_KNOWN: Final = 4096
 """Elements of a tensor whose numbers are kept while a program is read: positions and counters have few."""
 
@@ -134,6 +136,9 @@ class Writer:
         x, y = self.uniform(a), self.uniform(b)
         if operator in ("maximum", "minimum") and dtype.startswith(("int", "uint")) and (x is None) != (y is None):
             return self._limited(operator, a if x is None else b, y if x is None else x)
+        for one, end in ((a, y), (b, x)):
+            if end is not None and NOTHING.get(operator) == end and self.dtype(one).startswith(("float", "bfloat")):
+                return one
         if x is None and _is_number(y):
             return self.step(operator, (a,), {"number": y}, shape, dtype)
         if y is None and _is_number(x):
@@ -185,7 +190,10 @@ class Writer:
         """Dimensions in another order."""
         if list(dims) == sorted(dims):
             return number
-        shape = tuple(self.shape(number)[d] for d in dims)
+        was = self.shape(number)
+        shape = tuple(was[d] for d in dims)
+        if (long := [d for d in dims if was[d] != 1]) == sorted(long):
+            return self.reshape(number, shape)
         return self.step("permute", (number,), {"dims": tuple(dims)}, shape, self.dtype(number))
 
     def expand(self, number: int, shape: tuple[int, ...]) -> int:
