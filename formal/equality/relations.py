@@ -81,6 +81,7 @@ class Relations:
     _made: dict[int, str] = field(default_factory=dict)
     _mirrored: dict[tuple[str, int, tuple[int, ...]], list[int]] = field(default_factory=dict)
     _moves: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    _fixed: set[int] = field(default_factory=set)
     _behind: dict[tuple[int, Change], int] = field(default_factory=dict)
 
     def is_multiple(self, relation: Relation) -> bool:
@@ -109,8 +110,8 @@ class Relations:
                 mirrored = self._mirrored.get((step.operator, which, tuple(wholes.get(i, -1) for i in step.reads)), ())
                 sought = Sought(step.operator, mirrored, last, places, beside, of)
                 if (part := self._part(mine, sought)) is not None:
-                    last, lie[number] = part
-                    wholes[number] = last
+                    wholes[number], lie[number] = part
+                    last = last if part[0] in self._fixed else part[0]
                     found.append(Relation(number, *part))
                     continue
                 for change, one in self._changed(mine, sought):
@@ -207,15 +208,20 @@ class Relations:
 
     def _look(self) -> None:
         """Writes down what makes the tensors of the one device, and of what; what it is given may be sent, too.  What
-        the same operator makes of the same tensors, as the masks of all layers are made, is looked at once.
+        the same operator makes of the same tensors, as the masks of all layers are made, is looked at once.  What
+        is made of no input (positions) is `_fixed`: it does not say how far a rank has come.
         """
         firsts, seen = dict[int, int](), dict[tuple[object, ...], int]()
         for source in self.single.sources:
             self._made[source.number] = ""
+            if source.kind == "constant":
+                self._fixed.add(source.number)
             self._shapes.setdefault(self.runs[0][source.number].shape, []).append(source.number)
         for step in self.single.steps:
             for which, n in enumerate(step.makes):
                 self._made[n] = step.operator
+                if self._fixed.issuperset(step.reads):
+                    self._fixed.add(n)
                 if step.operator in MOVES:
                     self._moves[n] = step.reads
                 reads = tuple(firsts.get(i, i) for i in step.reads)

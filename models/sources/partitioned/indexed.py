@@ -197,7 +197,9 @@ def scatter(w: Writer, op: Op, given: Sequence[int]) -> Sequence[int]:
         rows = Rows(tuple(d.input_batching_dims), along[0], tuple(rest), where)
         return [_added_in_rows(w, (target, at, new), rows, tuple(d.update_window_dims))]
     thin = [k for k in along if k not in d.inserted_window_dims]
-    sizes = dict(zip([k for k in range(len(full)) if k not in d.inserted_window_dims], d.update_window_dims, strict=False))
+    sizes = dict(
+        zip([k for k in range(len(full)) if k not in d.inserted_window_dims], d.update_window_dims, strict=False)
+    )
     whole = all(w.shape(new)[at] == (1 if k in along else full[k]) for k, at in sizes.items())
     if not added_up or batched or not whole or not {*d.inserted_window_dims} <= {*along}:
         told = ", ".join(body(op)) or "nothing"
