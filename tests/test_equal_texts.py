@@ -108,6 +108,7 @@ print(json.dumps(rows))
 
 @needs_jax
 @pytest.mark.torch
+@pytest.mark.slow
 def test_optimised_gradients_of_rows_that_are_looked_up(tmp_path: Path) -> None:
     """XLA's simplifiers leave scatters that add up windows of extent one, and gathers of them, in loops over layers."""
     found = json.loads(_process(["-c", SCANNED.format(here=str(HERE))], tmp_path))
