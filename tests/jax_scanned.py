@@ -1,5 +1,5 @@
-"""A training step as trainers in JAX write it: `jit` with shardings on a mesh of data and tensors, a scan over layers that
-keeps what gradients read, causal masks of -1e30, rows of a table looked up and their gradients added up.
+"""A training step as trainers in JAX write it: `jit` with shardings on a mesh of data and tensors, a scan over layers
+that keeps what gradients read, causal masks of -1e30, rows of a table looked up and their gradients added up.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What readers of JAX write down of buffers that are written piece by piece, and which of tensors with the same numbers a
-rank's is taken for.
+"""What readers of JAX write down of buffers that are written piece by piece, and which of several tensors with the same
+numbers a rank's is taken for.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from shardproof.formal.equality.numbers import run_single
 from shardproof.formal.equality.parts import Places
 from shardproof.formal.equality.relations import Relations
 from shardproof.models.equality.pair import Part
-from shardproof.models.equality.program import Described, RankProgram, Source, Step
+from shardproof.models.equality.program import Described, RankProgram, Source, Step, Word
 from shardproof.models.sources.partitioned.writer import Writer
 
 
@@ -23,7 +23,7 @@ def _buffer(order: tuple[int, ...]) -> tuple[Writer, int, dict[int, int]]:
     for k in order:
         x = w.source(f"x{k}", "input", np.zeros(4), "float32")
         rows[k] = w.step("tanh", (x,), {}, (4,), "float32")
-        words = {"dim": 0, "start": k, "stop": k + 1, "step": 1}
+        words: dict[str, Word] = {"dim": 0, "start": k, "stop": k + 1, "step": 1}
         buffer = w.step("slice_scatter", (buffer, w.reshape(rows[k], (1, 4))), words, (3, 4), "float32")
     return w, buffer, rows
 
@@ -80,6 +80,43 @@ def test_extents_of_one_that_change_places_are_a_shape() -> None:
     x = w.source("x", "input", np.zeros((2, 1, 3)), "float32")
     assert w.makers[w.permute(x, (1, 0, 2))].operator == "reshape"
     assert w.makers[w.permute(x, (2, 1, 0))].operator == "permute"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_moves_and_writes_are_what_numpy_makes_of_them(seed: int) -> None:
+    """Random writes into buffers, parts, shapes and orders, each of what was made before."""
+    rng = np.random.default_rng(seed)
+    w = Writer()
+    arrays = [rng.standard_normal(s) for s in ((3, 4), (1, 4), (3, 1), (2, 4), (1, 3, 4))]
+    made = [(w.source(f"x{k}", "input", a, "float64"), a) for k, a in enumerate(arrays)]
+    for _ in range(40):
+        number, a = made[rng.integers(len(made))]
+        other, b = made[rng.integers(len(made))]
+        dim = int(rng.integers(a.ndim))
+        match rng.integers(4):
+            case 0:
+                start = int(rng.integers(a.shape[dim]))
+                stop, step = int(rng.integers(start + 1, a.shape[dim] + 1)), int(rng.choice([1, 1, 1, 2]))
+                cut = tuple(slice(start, stop, step) if d == dim else slice(None) for d in range(a.ndim))
+                made.append((w.slice(number, dim, start, stop, step), a[cut]))
+            case 1:
+                shape = tuple(int(n) for n in rng.permutation([*a.shape, 1][: 3 + (a.ndim < 3)]))
+                made.append((w.reshape(number, shape), a.reshape(shape)))
+            case 2:
+                order = [int(d) for d in rng.permutation(a.ndim)]
+                made.append((w.permute(number, order), a.transpose(order)))
+            case _:
+                if b.ndim != a.ndim or any(n > m for n, m in zip(b.shape, a.shape, strict=True)):
+                    continue
+                if any(b.shape[d] != a.shape[d] for d in range(a.ndim) if d != dim):
+                    continue
+                start = int(rng.integers(a.shape[dim] - b.shape[dim] + 1))
+                stop, new = start + b.shape[dim], a.copy()
+                new[tuple(slice(start, stop) if d == dim else slice(None) for d in range(a.ndim))] = b
+                words: dict[str, Word] = {"dim": dim, "start": start, "stop": stop, "step": 1}
+                made.append((w.step("slice_scatter", (number, other), words, a.shape, "float64"), new))
+    numbers = run_single(w.program([]), dict(enumerate(arrays)))
+    assert all(np.array_equal(numbers[n], a) for n, a in made)
 
 
 # ------------------------------------------------------------------ which of tensors with the same numbers
