@@ -185,3 +185,11 @@ def test_steps_of_a_transformer_by_shard_map(tmp_path: Path) -> None:
     rows = _in_a_process(_every(tmp_path, "jax_training", "DEAR"))
     assert [row[1] for row in rows] == [True, True, True, False, True]
     _judged(rows)
+
+
+@pytest.mark.slow
+def test_a_scan_over_layers_by_jit_with_shardings(tmp_path: Path) -> None:
+    """What `scan` keeps for gradients is read as what was written; masks of -1e30 do not make all places alike."""
+    rows = _in_a_process(_every(tmp_path, "jax_scanned"))
+    assert [row[1] for row in rows] == [True, False]
+    _judged(rows)

@@ -90,6 +90,31 @@ def test_lines_are_the_users_where_a_text_has_them(rows: list[list[Any]]) -> Non
     assert re.fullmatch(r"perceptron_max_4\.before\.hlo:\d+", lines["perceptron_max on 4", "before.hlo"])
 
 
+SCANNED = """
+import json, os, sys
+sys.path.insert(0, {here!r})
+import jax_scanned
+from jax_texts import told, write
+
+write("one", jax_scanned.single())
+rows = []
+for name in ("right", "wrong"):
+    write(name, getattr(jax_scanned, name)(4))
+    code, out, err = told("equal", "one.mlir", name + ".after.hlo", "--json", "--force", "-o", "proof.spz")
+    rows.append([code, out or err, "scatter(" in open(name + ".after.hlo").read()])
+print(json.dumps(rows))
+"""
+
+
+@needs_jax
+@pytest.mark.torch
+@pytest.mark.slow
+def test_optimised_gradients_of_rows_that_are_looked_up(tmp_path: Path) -> None:
+    """XLA's simplifiers leave scatters that add up windows of extent one, and gathers of them, in loops over layers."""
+    found = json.loads(_process(["-c", SCANNED.format(here=str(HERE))], tmp_path))
+    assert [(code, scattered) for code, _, scattered in found] == [(0, True), (10, True)], found
+
+
 # ------------------------------------------------------------------ texts beside programs, and what is refused
 
 MORE = """

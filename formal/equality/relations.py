@@ -25,7 +25,7 @@ from ...models.equality.captured import runs_of
 from ...models.equality.pair import Given, Part, Relation, Runs
 from ...models.equality.program import Described, RankProgram, Step
 from .numbers import Array
-from .parts import NEAR, Places, alike, greatest_of, part_elements
+from .parts import NEAR, Places, alike, greatest_of, part_elements, same_elements
 
 Run = Mapping[int, Array]
 Shape = tuple[int, ...]
@@ -80,6 +80,8 @@ class Relations:
     _blocks: dict[tuple[int, Shape, Shape], list[tuple[Runs, ...]]] = field(default_factory=dict)
     _made: dict[int, str] = field(default_factory=dict)
     _mirrored: dict[tuple[str, int, tuple[int, ...]], list[int]] = field(default_factory=dict)
+    _moves: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    _fixed: set[int] = field(default_factory=set)
     _behind: dict[tuple[int, Change], int] = field(default_factory=dict)
 
     def is_multiple(self, relation: Relation) -> bool:
@@ -98,8 +100,9 @@ class Relations:
         found, last, behind = list[Relation](), -1, dict[int, set[int]]()
         for step in program.steps:
             beside = [lie[i] for i in step.reads if i in lie]
-            of = set[int]().union(*(({wholes[i]} if i in wholes else behind.get(i, ())) for i in step.reads))
+            of = set[int]().union(*(self._moved(wholes.get(i, -1)) | behind.get(i, set()) for i in step.reads))
             behind.update(dict.fromkeys(step.makes, of if step.operator in MOVES else set()))
+            of -= {-1}
             for which, number in enumerate(step.makes):
                 mine = [run[number] for run in runs]
                 if mine[0].size <= 1 or bool(np.all(mine[0] == mine[0].flat[0])):
@@ -107,8 +110,8 @@ class Relations:
                 mirrored = self._mirrored.get((step.operator, which, tuple(wholes.get(i, -1) for i in step.reads)), ())
                 sought = Sought(step.operator, mirrored, last, places, beside, of)
                 if (part := self._part(mine, sought)) is not None:
-                    last, lie[number] = part
-                    wholes[number] = last
+                    wholes[number], lie[number] = part
+                    last = last if part[0] in self._fixed else part[0]
                     found.append(Relation(number, *part))
                     continue
                 for change, one in self._changed(mine, sought):
@@ -119,6 +122,14 @@ class Relations:
                         lie[number] = found[-1].runs
                         break
         return tuple(found)
+
+    def _moved(self, whole: int) -> set[int]:
+        """A tensor of the one device, and those of which it is another arrangement."""
+        found = {whole}
+        while len(reads := self._moves.get(whole, ())) == 1:
+            (whole,) = reads
+            found.add(whole)
+        return found
 
     def _changed(self, mine: Sequence[Array], sought: Sought) -> Iterator[tuple[Change, list[Array]]]:
         """The step that makes a rank's tensor of a part of one of the one device, and what that part would be."""
@@ -159,8 +170,8 @@ class Relations:
             near, last, of = self._near(mine[0], sought.places), sought.last, sought.of
             near.sort(
                 key=lambda n: (
-                    self._made[n[0]] != sought.operator,
                     n[0] not in of,
+                    self._made[n[0]] != sought.operator,
                     n[0] <= last,
                     n[0],
                     -sought.agrees(n[1]),
@@ -197,15 +208,22 @@ class Relations:
 
     def _look(self) -> None:
         """Writes down what makes the tensors of the one device, and of what; what it is given may be sent, too.  What
-        the same operator makes of the same tensors, as the masks of all layers are made, is looked at once.
+        the same operator makes of the same tensors, as the masks of all layers are made, is looked at once.  What
+        is made of no input (positions) is `_fixed`: it does not say how far a rank has come.
         """
         firsts, seen = dict[int, int](), dict[tuple[object, ...], int]()
         for source in self.single.sources:
             self._made[source.number] = ""
+            if source.kind == "constant":
+                self._fixed.add(source.number)
             self._shapes.setdefault(self.runs[0][source.number].shape, []).append(source.number)
         for step in self.single.steps:
             for which, n in enumerate(step.makes):
                 self._made[n] = step.operator
+                if self._fixed.issuperset(step.reads):
+                    self._fixed.add(n)
+                if step.operator in MOVES:
+                    self._moves[n] = step.reads
                 reads = tuple(firsts.get(i, i) for i in step.reads)
                 firsts[n] = seen.setdefault((step.operator, step.words, reads, which), n)
                 if firsts[n] == n:
@@ -213,12 +231,18 @@ class Relations:
                 self._mirrored.setdefault((step.operator, which, step.reads), []).append(n)
 
     def _first(self, mine: Sequence[Array], parts: Sequence[tuple[int, tuple[Runs, ...]]]) -> Found | None:
-        """The first of these parts that has the same numbers in all runs."""
+        """The first of these parts that has the same numbers in all runs, each beside itself; else beside the greatest,
+        which where masks put -1e30 are all numbers there are.
+        """
+        near: Found | None = None
         for whole, place in parts:
-            part = Part(str(whole), place)
-            if all(alike(m, part_elements(run[whole], part)) for m, run in zip(mine, self.runs, strict=True)):
+            theirs = [part_elements(run[whole], Part(str(whole), place)) for run in self.runs]
+            if not all(map(alike, mine, theirs)):
+                continue
+            if all(map(same_elements, mine, theirs)):
                 return whole, place
-        return None
+            near = near or (whole, place)
+        return near
 
     def _places(self, mine: Array, whole: int, places: Places) -> list[tuple[Runs, ...]]:
         there = self.runs[0][whole].shape

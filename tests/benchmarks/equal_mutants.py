@@ -9,7 +9,7 @@ that is missing or not reduced, another group; a third of them changed twice, no
 sets of inputs.  A mutant that takes the checker more than twice the work of the right pair is undecided.  Lemmas that
 were seen, of the right pair and of mutants before, are not proved again: a lemma is about no pair
 (`verify/equality/lemmas.py`).  Mutant k is the same in every run of one seed but for those left out as alike, so a run
-goes on where `--state` says that another ended.
+goes on where `--state` says that another ended; the page has a section per seed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import sys
 import time
 from collections import Counter
@@ -193,8 +194,20 @@ def write(counts: Counts, names: Sequence[str], given: argparse.Namespace) -> No
         " are alike; a third is changed twice. Undecided, or equal, with the same numbers: what was changed is read by"
         " nobody, or is a change that changes nothing."
     )
-    text = [f"# {(__doc__ or '').splitlines()[0]}", "", said, ""]
-    PAGE.write_text("\n".join([*text, *lines]) + "\n")
+    PAGE.write_text(
+        with_section(PAGE.read_text(), "\n".join([said, "", *lines]), f" {large}--count ", f"--seed {given.seed} ")
+    )
+
+
+def with_section(page: str, section: str, *words: str) -> str:
+    """The page with one section per command: of other seeds as they are.
+
+    >>> with_section("# Title\\n\\n`python a --seed 0 `\\n", "`python b --seed 1 `", "--seed 1 ")
+    '# Title\\n\\n`python a --seed 0 `\\n\\n`python b --seed 1 `\\n'
+    """
+    title, *sections = re.split(r"\n\n(?=`python )", page.rstrip("\n"))
+    kept = [s for s in sections if not all(w in s.splitlines()[0] for w in words)]
+    return "\n\n".join([title, *kept, section]) + "\n"
 
 
 def keep(counts: Counts, number: int, seen: set[str], given: argparse.Namespace) -> None:

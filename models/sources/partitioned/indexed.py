@@ -196,12 +196,30 @@ def scatter(w: Writer, op: Op, given: Sequence[int]) -> Sequence[int]:
         (at,) = _parts_of(w, ids, d.index_vector_dim, 1)
         rows = Rows(tuple(d.input_batching_dims), along[0], tuple(rest), where)
         return [_added_in_rows(w, (target, at, new), rows, tuple(d.update_window_dims))]
-    if not added_up or batched or sorted(d.inserted_window_dims) != sorted(along):
-        told = ", ".join(body(op)) or "nothing"
-        raise w.refuse(f"a scatter that combines by a region of {told}; read are rows that are added up")
-    windows = list(d.update_window_dims)
-    free = [k for k in range(len(w.shape(new))) if k not in windows]
-    source = w.permute(new, [*free, *windows])
+    if not added_up or batched:
+        raise w.refuse(f"a scatter that combines by a region of {_region_words(op)}; read are rows that are added up")
+    return [_added_rows(w, op, (target, ids, new))]
+
+
+def _region_words(op: Op) -> str:
+    """The operators of a region."""
+    return ", ".join(body(op)) or "nothing"
+
+
+def _added_rows(w: Writer, op: Op, given: tuple[int, int, int]) -> int:
+    """Rows added up along dimensions: left out of the windows, or of extent one in them, as XLA's simplifier writes."""
+    d = dialect().ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+    target, ids, new = given
+    along, full, inserted = list(d.scattered_dims_to_operand_dims), w.shape(target), list(d.inserted_window_dims)
+    window_of = dict(zip([k for k in range(len(full)) if k not in inserted], d.update_window_dims, strict=True))
+    whole = all(w.shape(new)[at] == (1 if k in along else full[k]) for k, at in window_of.items())
+    if not whole or not set(inserted) <= set(along):
+        raise w.refuse("a scatter of windows that are parts of rows; read are rows that are added up")
+    thin = [window_of[k] for k in along if k in window_of]
+    windows = [at for at in window_of.values() if at not in thin]
+    free = [k for k in range(len(w.shape(new))) if k not in window_of.values()]
+    turned_new = w.permute(new, [*free, *thin, *windows])
+    source = w.reshape(turned_new, tuple(w.shape(new)[k] for k in (*free, *windows)))
     places = []
     for k, at in zip(along, _parts_of(w, ids, d.index_vector_dim, len(along)), strict=True):
         near, source = _kept_inside(w, at, source, full[k] - 1)
@@ -209,7 +227,7 @@ def scatter(w: Writer, op: Op, given: Sequence[int]) -> Sequence[int]:
     order = [*along, *(k for k in range(len(full)) if k not in along)]
     turned = w.permute(target, order)
     added = w.step("index_add", (turned, *places, source), {"wrap": False}, w.shape(turned), w.dtype(target))
-    return [w.permute(added, [order.index(k) for k in range(len(full))])]
+    return w.permute(added, [order.index(k) for k in range(len(full))])
 
 
 def _kept_inside(w: Writer, ids: int, source: int, most: int) -> tuple[int, int]:

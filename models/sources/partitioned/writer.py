@@ -20,6 +20,8 @@ from .known import MOVED, known_result
 
 Plain = NDArray[np.generic]
 SYMMETRIC: Final = ("add", "mul", "maximum", "minimum")
+NOTHING: Final = {"maximum": float("-inf"), "minimum": float("inf")}
+"""Beside which the other number is taken, as XLA's simplifier does."""
 MOST_KNOWN: Final = 4096
 """Elements of a tensor whose numbers are kept while a program is read: positions and counters have few."""
 
@@ -134,6 +136,9 @@ class Writer:
         x, y = self.uniform(a), self.uniform(b)
         if operator in ("maximum", "minimum") and dtype.startswith(("int", "uint")) and (x is None) != (y is None):
             return self._limited(operator, a if x is None else b, y if x is None else x)
+        for one, end in ((a, y), (b, x)):
+            if end is not None and NOTHING.get(operator) == end and self.dtype(one).startswith(("float", "bfloat")):
+                return one
         if x is None and _is_number(y):
             return self.step(operator, (a,), {"number": y}, shape, dtype)
         if y is None and _is_number(x):
@@ -174,6 +179,9 @@ class Writer:
 
     def reshape(self, number: int, shape: tuple[int, ...]) -> int:
         """The same elements in another shape."""
+        maker = self.makers.get(number)
+        if maker is not None and maker.operator == "reshape":
+            number = maker.reads[0]
         if self.shape(number) == shape:
             return number
         return self.step("reshape", (number,), {"shape": shape}, shape, self.dtype(number))
@@ -182,7 +190,10 @@ class Writer:
         """Dimensions in another order."""
         if list(dims) == sorted(dims):
             return number
-        shape = tuple(self.shape(number)[d] for d in dims)
+        was = self.shape(number)
+        shape = tuple(was[d] for d in dims)
+        if (long := [d for d in dims if was[d] != 1]) == sorted(long):
+            return self.reshape(number, shape)
         return self.step("permute", (number,), {"dims": tuple(dims)}, shape, self.dtype(number))
 
     def expand(self, number: int, shape: tuple[int, ...]) -> int:
@@ -192,13 +203,33 @@ class Writer:
         return self.step("expand", (number,), {"shape": shape}, shape, self.dtype(number))
 
     def slice(self, number: int, dim: int, start: int, stop: int, step: int = 1) -> int:
-        """Positions of a dimension."""
+        """Positions of a dimension; of a buffer that was written piece by piece, as `scan` keeps what gradients read,
+        those of the piece.
+        """
+        if step == 1:
+            number, start, stop = self._piece(number, dim, start, stop)
         was = self.shape(number)
         if (start, stop, step) == (0, was[dim], 1):
             return number
         shape = (*was[:dim], len(range(start, stop, step)), *was[dim + 1 :])
         words: dict[str, Word] = {"dim": dim, "start": start, "stop": stop, "step": step}
         return self.step("slice", (number,), words, shape, self.dtype(number))
+
+    def _piece(self, number: int, dim: int, start: int, stop: int) -> tuple[int, int, int]:
+        """What was written last at positions of a buffer, and the positions there."""
+        while (maker := self.makers.get(number)) is not None and maker.operator == "slice_scatter":
+            words, (before, new) = dict(maker.words), maker.reads
+            first = words["start"]
+            if words["dim"] != dim or words["step"] != 1 or not isinstance(first, int):
+                break
+            last = first + self.shape(new)[dim]
+            if first <= start and stop <= last:
+                number, start, stop = new, start - first, stop - first
+            elif stop <= first or last <= start:
+                number = before
+            else:
+                break
+        return number, start, stop
 
     def cat(self, numbers: Sequence[int], dim: int) -> int:
         """One behind another along a dimension."""
