@@ -27,7 +27,7 @@ from ..kernels.moments import Kept
 from ..kernels.task import Task
 from .arrays import are_real
 from .attention import attention, gradients
-from .maps import FUNCTIONS, ROWS
+from .maps import FUNCTIONS, ROWS, WRITES
 from .products import product, product_sum
 from .statistics import axis_sum, norm_gradient, normalise, softmax_gradient
 
@@ -87,5 +87,5 @@ def _map(t: Task) -> Array | None:
     return spread(t.xp, FUNCTIONS[t.op.function](t.xp, [t.operand(j) for j in range(len(t.op.inputs))], t.op), t.shape)
 
 
-TORCH: Final = Library(execute, FUNCTIONS, passes=True)
+TORCH: Final = Library(execute, FUNCTIONS, passes=True, writes=WRITES)
 """PyTorch, and our kernels for the rest."""
