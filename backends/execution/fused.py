@@ -261,15 +261,15 @@ def _members(
     last = {linked[slot]: k for k, m in enumerate(step.members) for slot, _ in m.operands if slot in linked}
     for k, (member, box) in enumerate(zip(step.members, boxes, strict=True)):
         op = graph.operators[member.operator]
+        ends = [j for j, reader in last.items() if reader == k and j not in wanted]
         try:
             if k in cut:
                 given = [
                     values[linked[slot]] if have is None else have
                     for (slot, _), have in zip(member.operands, cut[k], strict=True)
                 ]
-                own = into if k == len(step.members) - 1 else None
-                if op.function in library.writes:
-                    own = _spare(values, {j for j, r in last.items() if r == k and j not in wanted}, given, cut)
+                at_end = into if k == len(step.members) - 1 else None
+                own = _spare(values, ends, given, cut) if op.function in library.writes else at_end
                 values[k] = _mapped_value(xp, op, given, library, twins, own)
             else:
                 here = {**box, **dict(zip(op.output.axes, part, strict=True))}
@@ -282,11 +282,10 @@ def _members(
                 values[k] = library.execute(xp, op, graph, here, blocks, None, kept_for(moments, member))
         except Exception as e:
             raise MemberError(k, e) from e
-        for j in [j for j, reader in last.items() if reader == k and j not in wanted]:
+        for j in ends:
             gone = _memory(values.pop(j)) if cut else None
-            if cut and _memory(values[k]) == gone:
-                continue  # its memory lives on
-            twins = {key: value for key, value in twins.items() if gone not in key[2] and _memory(value) != gone}
+            if not cut or _memory(values[k]) != gone:  # else its memory lives on
+                twins = {key: value for key, value in twins.items() if gone not in key[2] and _memory(value) != gone}
     given = [v for each in cut.values() for v in each if v is not None]
     out = dict[int, Array]()
     for k in wanted:

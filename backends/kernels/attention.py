@@ -184,10 +184,10 @@ def _gradients(t: Task) -> Array:
     first = t.xp.moveaxis(apart, len(rows) + found.own.index(query), len(rows))
     mine = first.reshape((*rows, *lengths(t.box, (query,)), prod(lengths(t.box, groups(op))), width))
     sides = [s.array.reshape((*rows, *lengths(t.box, role(op, "key")), s.array.shape[-1])) for s in (keys, values)]
-    return packed(t, found.shared, mine, sides)
+    return packed_gradients(t, found.shared, mine, sides)
 
 
-def packed(t: Task, shared: Sequence[str], queries: Array, sides: Sequence[Array]) -> Array:
+def packed_gradients(t: Task, shared: Sequence[str], queries: Array, sides: Sequence[Array]) -> Array:
     """The result of `attention_gradients`.  `queries`: (shared.., queries, groups, features); `sides`: of k and v,
     (shared.., keys, features).
     """

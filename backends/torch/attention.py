@@ -19,7 +19,7 @@ from math import inf, prod
 import torch
 
 from ...models.program.attention import OPERANDS, band, role
-from ..kernels.attention import packed
+from ..kernels.attention import packed_gradients
 from ..kernels.attention_parts import Part, shared_and_own
 from ..kernels.blocks import Array, align, lengths, spread
 from ..kernels.elementwise import number
@@ -68,7 +68,7 @@ def gradients(t: Task) -> Array | None:
     first = first.reshape((*first.shape[: count + 1], prod(first.shape[count + 1 : -1]), first.shape[-1]))
     dims = [count + d for d in range(many)]
     sides = [array(x.sum(dim=dims) if dims else x) for x in (of_k, of_v)]
-    return spread(t.xp, packed(t, heads.rows[:count], array(first), sides), t.shape)
+    return spread(t.xp, packed_gradients(t, heads.rows[:count], array(first), sides), t.shape)
 
 
 def _of_delta(g: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
