@@ -97,7 +97,7 @@ def _key(program: Program, at: int) -> _Key | None:
 def _attention_key(program: Program, at: int, op: Operator, step: Compute) -> _Key:
     """Of attention and of its log sums, whose axes are the same but for the value's features."""
     reads = tuple(a for name, a in zip(OPERANDS[op.function], op.inputs, strict=False) if name != "v")
-    bends = tuple(op.attribute(name, None) for name in ("key", "feature", "query", "scale", "softcap", *BOUNDS))
+    bends = tuple(op.attribute(name, "") for name in ("key", "feature", "query", "scale", "softcap", *BOUNDS))
     values = role(op, "value_feature")
     names = tuple(a.name for a in op.axes if a.name not in values)
     boxes = tuple(
