@@ -216,7 +216,8 @@ class Test:
         assert words[how] in err and ("rank 2" in err or "rank 3" in err) and "step" in err, err
         if how != "killed":
             assert "'node1'" in err
-        last = [*seen, *rows][-1]["step"]
+        assert rows[-1]["exit"] == 6 and words[how] in str(rows[-1]["error"])
+        last = [*seen, *rows[:-1]][-1]["step"]
         whole = checkpoint.load(state, shardproof.load(plans / f"{plan}.spz").opened.user_graph)
         assert whole.step in (last, last + 1)
         assert two.left_after(LEFT_S) == {}

@@ -26,7 +26,7 @@ from shardproof.backends.kernels.library import OURS
 from shardproof.backends.lowering.fusion import fuse
 from shardproof.backends.lowering.program import lower
 from shardproof.backends.torch import library, products
-from shardproof.backends.torch.maps import FUNCTIONS, ROWS
+from shardproof.backends.torch.maps import FUNCTIONS, ROWS, WRITES
 from shardproof.models.program.graph import Graph
 from shardproof.models.program.index import Combine
 from shardproof.models.program.operators import Operator
@@ -88,6 +88,59 @@ def test_updates_under_a_condition_and_other_types_are_ours() -> None:
     assert (FUNCTIONS["sgd_update"](np, [w, g], op) == 0).all()
     whole = FUNCTIONS["add"](np, [np.array([250], "uint8"), np.array([10], "uint8")], operator("add")[0])
     assert whole.dtype == np.uint8 and whole[0] == 4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", WRITES)
+def test_what_writes_into_an_operand_has_the_same_bits(name: str, dtype: str) -> None:
+    """Into the memory of each operand, beside a bias that is spread; special numbers as well."""
+    op, _ = operator(name, **ATTRIBUTES.get(name, {}))
+    pairs = np.array([(a, b) for a in SPECIAL for b in SPECIAL])
+    for spread in (False, True):
+        arrays = [pairs[:, k % 2].reshape(6, 24).astype(dtype) for k in range(len(op.inputs))]
+        if spread and len(arrays) > 1:
+            arrays[-1] = arrays[-1][:1].copy()
+        for k in range(len(arrays) - (spread and len(arrays) > 1)):
+            given = [x.copy() for x in arrays]
+            with np.errstate(all="ignore"):
+                expected = FUNCTIONS[name](np, given, op)
+                WRITES[name](given, op, given[k])
+            assert np.array_equal(given[k], expected, equal_nan=True)
+            assert (np.signbit(given[k]) == np.signbit(expected)).all()
+            assert all(np.array_equal(x, y, equal_nan=True) for j, (x, y) in enumerate(zip(arrays, given)) if j != k)
+
+
+def chain(*kept: str) -> Graph:
+    """y = relu(x + b), z = y y + y, v = 2 z; `kept`: what else is a result."""
+    g = Builder("chain", "float32")
+    x, b = g.input("x", (64, 33)), g.input("b", (33,))
+    s = g.map("s", "add", x, b, text="i j, j -> i j")
+    y = g.map("y", "relu", s)
+    w = g.map("w", "multiply", y, y)
+    z = g.map("z", "add", w, y)
+    return g.build(*kept, g.map("v", "scale", z, scale=2.0))
+
+
+@pytest.mark.parametrize("kept", [(), ("s",), ("y",), ("w",), ("z",), ("s", "w"), ("y", "z")])
+def test_chains_write_where_nobody_reads(kept: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs and values that somebody wants stay what they are; the rest is one array."""
+    written: list[str] = []
+    spied = {n: (lambda a, op, out, n=n: (written.append(n), WRITES[n](a, op, out))) for n in WRITES}
+    real = library_of("torch")
+    monkeypatch.setattr(
+        "shardproof.backends.execution.interpreter.library_of", lambda name: replace(real, writes=spied)
+    )
+    graph = chain(*kept)
+    program = replace(fuse(lower(graph, (1,), choose(graph, (1,), {}))), library="torch")
+    values = {k: v.astype("float32") for k, v in random_inputs(graph, 0).items()}
+    before = {k: v.copy() for k, v in values.items()}
+    result = run_virtual(program, values)
+    expected = run_graph(graph, values)
+    for name in graph.outputs:
+        np.testing.assert_allclose(result.outputs[name], expected[name], rtol=1e-6)
+    assert all(np.array_equal(before[k], values[k]) for k in values)
+    assert ("relu" in written) is ("s" not in kept) and ("scale" in written) is ("z" not in kept)
+    assert ("add" in written) is (not {"y", "w"} <= {*kept})
 
 
 # --- operators of whole models ----------------------------------------------------------------------------------------

@@ -15,12 +15,14 @@ On a GPU: one generated kernel (`backends.cuda`), where the chain has one; other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
 from types import ModuleType
 from typing import Final
+
+import numpy as np
 
 from ...models.program.graph import Graph
 from ...models.program.index import Access
@@ -35,6 +37,8 @@ from ..kernels.moments import Kept
 from ..lowering.program import Compute, Fused
 
 _PASSES: Final = frozenset({"add", "subtract", "multiply"})
+_WRITTEN: Final = (np.dtype("float32"), np.dtype("float64"))
+"""Element types of results that take the memory of an operand."""
 CHUNK: Final = 1 << 17
 """Elements per chunk, twice that where a member takes statistics (a call of its kernel costs 0.1 ms).
 
@@ -248,7 +252,8 @@ def _members(
     of map members there, where they are prepared; `into`: where the last member writes, if it is one pass.
 
     Such a member computes nothing where an earlier one has the same function of the same memory, and its value stays
-    as small as its operands.  A value is forgotten behind its last reader: the next one gets its memory, in cache.
+    as small as its operands.  A value is forgotten behind its last reader, which writes into its memory where the
+    library can (`Library.writes`); else the next one gets it, in cache.
     """
     linked, values, twins = dict(step.links), dict[int, Array](), dict[_Twin, Array]()
     wanted = list(dict.fromkeys(k for _, k in step.results))
@@ -256,13 +261,16 @@ def _members(
     last = {linked[slot]: k for k, m in enumerate(step.members) for slot, _ in m.operands if slot in linked}
     for k, (member, box) in enumerate(zip(step.members, boxes, strict=True)):
         op = graph.operators[member.operator]
+        ends = [j for j, reader in last.items() if reader == k and j not in wanted]
         try:
             if k in cut:
                 given = [
                     values[linked[slot]] if have is None else have
                     for (slot, _), have in zip(member.operands, cut[k], strict=True)
                 ]
-                values[k] = _mapped_value(xp, op, given, library, twins, into if k == len(step.members) - 1 else None)
+                at_end = into if k == len(step.members) - 1 else None
+                own = _spare(values, ends, given, cut) if op.function in library.writes else at_end
+                values[k] = _mapped_value(xp, op, given, library, twins, own)
             else:
                 here = {**box, **dict(zip(op.output.axes, part, strict=True))}
                 blocks = [
@@ -274,10 +282,10 @@ def _members(
                 values[k] = library.execute(xp, op, graph, here, blocks, None, kept_for(moments, member))
         except Exception as e:
             raise MemberError(k, e) from e
-        for j in [j for j, reader in last.items() if reader == k and j not in wanted]:
-            gone = _memory(values[j]) if cut else None
-            del values[j]
-            twins = {key: value for key, value in twins.items() if gone not in key[2] and _memory(value) != gone}
+        for j in ends:
+            gone = _memory(values.pop(j)) if cut else None
+            if not cut or _memory(values[k]) != gone:  # else its memory lives on
+                twins = {key: value for key, value in twins.items() if gone not in key[2] and _memory(value) != gone}
     given = [v for each in cut.values() for v in each if v is not None]
     out = dict[int, Array]()
     for k in wanted:
@@ -290,6 +298,29 @@ def _members(
     return out
 
 
+def _spare(
+    values: Mapping[int, Array],
+    ending: Collection[int],
+    given: Sequence[Array],
+    cut: Mapping[int, Sequence[Array | None]],
+) -> Array | None:
+    """Memory of a value of the chain that ends here, for a result of its shape and type; None where somebody else has
+    it, too.
+    """
+    if not ending or len({g.dtype for g in given}) > 1 or given[0].dtype not in _WRITTEN:
+        return None
+    shape = np.broadcast_shapes(*(g.shape for g in given))
+    others = [v for j, v in values.items() if j not in ending] + [
+        v for each in cut.values() for v in each if v is not None
+    ]
+    for value in (values[j] for j in sorted(ending)):
+        rest = [*others, *(g for g in given if _memory(g) != _memory(value))]
+        usable = value.shape == shape and value.flags.c_contiguous and value.flags.writeable
+        if usable and not any(np.may_share_memory(value, v) for v in rest):
+            return value
+    return None
+
+
 def _mapped_value(
     xp: ModuleType,
     op: Operator,
@@ -298,9 +329,14 @@ def _mapped_value(
     twins: dict[_Twin, Array],
     into: Array | None,
 ) -> Array:
-    """A map of operands that are at hand: in the memory `into`, where the function is the ufunc of its name on operands
-    of that shape and type; else that of an equal map before.
+    """A map of operands that are at hand: in the memory `into`, where the library writes there, or the function is the
+    ufunc of its name on operands of that shape and type; else that of an equal map before.
     """
+    if into is not None and op.function in library.writes:
+        library.writes[op.function](given, op, into)
+        for key in [key for key, v in twins.items() if _memory(into) in (*key[2], _memory(v))]:
+            del twins[key]
+        return into
     alike = into is not None and all(g.shape == into.shape and g.dtype == into.dtype for g in given)
     if alike and op.function in _PASSES:
         return getattr(xp, op.function)(*given, out=into)  # type: ignore[no-any-return]

@@ -33,14 +33,20 @@ def attention(t: Task) -> Array:
     result = Collected(t, last="value_feature")
     most, total = _running(t, result)
     shift, whole = _statistics(t, most, total)
+    if t.kept is not None:
+        t.kept.log_sums = _logarithms(t, shift, whole)
     return result.result(result.array * t.xp.where(whole > 0, t.xp.exp(most - shift) / _positive(t, whole), 0))
 
 
 def log_sum_exp(t: Task) -> Array:
-    """log of the sum of exp(scores) over all keys, also those of other ranks."""
-    shift, whole = _statistics(t, *_running(t))
-    found = t.xp.where(whole > 0, shift + t.xp.log(_positive(t, whole)), -t.xp.inf)
-    return Collected(t).result(found)
+    """log of the sum of exp(scores) over all keys, also those of other ranks: what attention kept, or of its own."""
+    kept = None if t.kept is None else t.kept.log_sums
+    return Collected(t).result(_logarithms(t, *_statistics(t, *_running(t))) if kept is None else kept)
+
+
+def _logarithms(t: Task, shift: Array, whole: Array) -> Array:
+    """(shared.., own, 1, 1); -inf without keys."""
+    return t.xp.where(whole > 0, shift + t.xp.log(_positive(t, whole)), -t.xp.inf)  # type: ignore[no-any-return]
 
 
 def _positive(t: Task, whole: Array) -> Array:
@@ -173,19 +179,27 @@ def _gradients(t: Task) -> Array:
             found.add(part, t.xp.matmul(bent, part.k[..., low:high, :]) * scale)
             keys.add(part, t.xp.matmul(bent.swapaxes(-1, -2), q) * scale, (low, high), own=False)
             values.add(part, t.xp.matmul(p.swapaxes(-1, -2), of.g), (low, high), own=False)
-    rows, many = lengths(t.box, found.shared), groups(op)
-    (query,), (key,) = role(op, "query"), role(op, "key")
-    width, begin, queries = found.array.shape[-1], *_run(t, query)
-    packed = t.xp.zeros((*rows, *(op.axis(a).extent for a in role(op, "packed"))), dtype=found.array.dtype)
+    (query,), rows, width = role(op, "query"), lengths(t.box, found.shared), found.array.shape[-1]
     apart = found.array.reshape((*rows, *lengths(t.box, found.own), width))
     first = t.xp.moveaxis(apart, len(rows) + found.own.index(query), len(rows))
-    mine = first.reshape((*rows, queries, prod(lengths(t.box, many)), width))
-    packed[..., begin : begin + queries, _slots(t, many), :width] = mine
+    mine = first.reshape((*rows, *lengths(t.box, (query,)), prod(lengths(t.box, groups(op))), width))
+    sides = [s.array.reshape((*rows, *lengths(t.box, role(op, "key")), s.array.shape[-1])) for s in (keys, values)]
+    return packed_gradients(t, found.shared, mine, sides)
+
+
+def packed_gradients(t: Task, shared: Sequence[str], queries: Array, sides: Sequence[Array]) -> Array:
+    """The result of `attention_gradients`.  `queries`: (shared.., queries, groups, features); `sides`: of k and v,
+    (shared.., keys, features).
+    """
+    (query,), (key,), many = role(t.op, "query"), role(t.op, "key"), groups(t.op)
+    rows = lengths(t.box, shared)
+    out: Array = t.xp.zeros((*rows, *(t.op.axis(a).extent for a in role(t.op, "packed"))), dtype=queries.dtype)
+    begin, count = _run(t, query)
+    out[..., begin : begin + count, _slots(t, many), : queries.shape[-1]] = queries
     begin, count = _run(t, key)
-    for k, side in enumerate((keys, values)):
-        width = side.array.shape[-1]
-        packed[..., begin : begin + count, packed.shape[-2] - 2 + k, :width] = side.array.reshape((*rows, count, width))
-    return align(packed, (*found.shared, *role(op, "packed")), op.output.axes)
+    for k, side in enumerate(sides):
+        out[..., begin : begin + count, out.shape[-2] - 2 + k, : side.shape[-1]] = side
+    return align(out, (*shared, *role(t.op, "packed")), t.op.output.axes)
 
 
 def _run(t: Task, axis: str) -> tuple[int, int]:

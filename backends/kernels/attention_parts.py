@@ -80,12 +80,12 @@ class Part:
         return self._matrix(name, self.key, role(self.task.op, columns))
 
     def _matrix(self, name: str, middle: Sequence[str], last: Sequence[str]) -> Array:
-        found = self._operand(name, (*self.shared_rows, *middle, *last))
+        found = self.operand(name, (*self.shared_rows, *middle, *last))
         lead, sizes = found.shape[: len(self.shared_rows)], lengths(self.box, (*middle, *last))
         wide = self.task.xp.broadcast_to(found, (*lead, *sizes))
         return wide.reshape((*lead, prod(sizes[: len(middle)]), prod(sizes[len(middle) :])))  # type: ignore[no-any-return]
 
-    def _operand(self, name: str, axes: Sequence[str]) -> Array:
+    def operand(self, name: str, axes: Sequence[str]) -> Array:
         """An operand with one dimension per axis, length 1 where it lacks the axis."""
         t = self.task
         j = OPERANDS[t.op.function].index(name)
@@ -98,7 +98,7 @@ class Part:
         """(shared.., own rows.., keys), length 1 where the mask lacks a row."""
         if len(self.task.op.inputs) < len(OPERANDS[self.task.op.function]):
             return None
-        found = self._operand("mask", (*self.shared_rows, *self.own, *self.key))
+        found = self.operand("mask", (*self.shared_rows, *self.own, *self.key))
         lead = found.shape[: len(self.shared_rows) + len(self.own)]
         wide = self.task.xp.broadcast_to(found, (*lead, *lengths(self.box, self.key)))
         return wide.reshape((*lead, self.keys))  # type: ignore[no-any-return]
@@ -129,13 +129,13 @@ class Part:
         if self._mask is not None:
             mask = self._mask[..., low:high]
             apart = xp.where(mask, apart, -xp.inf) if mask.dtype.kind == "b" else apart + mask
-        seen = self._seen(low, high)
+        seen = self.seen(low, high)
         if seen is not None:
             apart = xp.where(seen, apart, -xp.inf)
         flat = (*apart.shape[: len(self.shared_rows)], s.shape[-2], high - low)
         return apart.reshape(flat).astype(s.dtype, copy=False), slope
 
-    def _seen(self, low: int, high: int) -> Array | None:
+    def seen(self, low: int, high: int) -> Array | None:
         """Which of the keys the band leaves, as (own rows.., keys); None if all."""
         found, xp = band(self.task.op), self.task.xp
         if found is None:

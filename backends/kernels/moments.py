@@ -1,9 +1,11 @@
-"""Keeps mean and deviation of a normalisation for the other operators of a step that need the same.
+"""Keeps what several operators of a step need of the same rows: mean and deviation of norms, log sums of attention.
 
     mean = SUM x / n      inverse = 1 / sqrt(SUM (x - mean)^2 / n + epsilon)      rms norms: no mean
+    log sum = log SUM exp(s), s: scores of a query with its keys (`models.program.attention`)
 
-A layer's norm needs them forwards, and its gradient needs them twice.  `lowering.moments` says which operators share
-them: those of one tensor on the same boxes on every rank.
+A layer's norm needs its moments forwards, and its gradient needs them twice; attention knows its log sums, which its
+gradients need.  `lowering.moments` says which operators share them: those of the same tensors on the same boxes on
+every rank.
 """
 
 from __future__ import annotations
@@ -39,9 +41,12 @@ class Moments:
 
 @dataclass
 class Kept:
-    """The moments of one tensor, by output box: chains pass through their members chunk by chunk."""
+    """The moments of one tensor, by output box: chains pass through their members chunk by chunk; or the log sums of
+    one attention, (shared rows.., own rows.., 1, 1) as in `attention_parts`.
+    """
 
     found: dict[tuple[tuple[int, int], ...], Moments] = field(default_factory=dict)
+    log_sums: Array | None = None
 
 
 def moments_of(

@@ -4,7 +4,8 @@ embedding   out[o] = sum over v of table[v, ..] * [ids[..] = v]: ids outside the
             zero, so that parts add up; further reduction axes (bags) are summed too.  A table whose rows are all the
             same need not name the row axis.
 copy        out[o] = sum of the inputs at their indices, zero where an index leaves its tensor: transpose, concat,
-            slice, pad, expand.  Per input only the part of the box that is in range is touched.
+            slice, pad, expand.  Per input only the part of the box that is in range is touched; parts that make up
+            the box, as of a concat, are put beside each other.
 iota        out[o] = start + step * o[along], no input
 random      out[o] = the number of the row-major index of o (`models.program.random_numbers`), no input
 copy with attribute `reshape` (an opaque view): the dimensions marked `whole` are read row-major into the output axes
@@ -16,8 +17,10 @@ that
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from math import prod
 from types import ModuleType
+from typing import Final
 
 import numpy as np
 
@@ -27,6 +30,9 @@ from ...models.program.operators import Operator
 from ...models.program.random_numbers import draw_numbers
 from .blocks import Array, Block, KernelError, align, cover, execution_dtype, lengths, spread, view
 from .elementwise import number
+
+_PARTS: Final = 64
+"""Inputs of a copy that are compared two by two."""
 
 
 def gather(
@@ -73,8 +79,12 @@ def copy(
         place = f"operator {op.name!r}, input 0"  # a slice, or a transposition: nothing to add up
         seen = view(xp, operands[0], op.inputs[0], box, graph.tensor(op.inputs[0].tensor).shape, nothing, place)
         return xp.array(xp.broadcast_to(align(seen, op.inputs[0].axes, out_axes), shape), order="C")  # type: ignore[no-any-return]
-    filled = any(_exact(a) and lengths(part, out_axes) == shape for a, part in zip(op.inputs, read, strict=True))
-    out: Array = xp.full(shape, nothing, dtype=dtype)  # -0 + x is x for every x, of either sign
+    tiled = all(map(_exact, op.inputs)) and _tile(out_axes, read, shape)
+    filled = tiled or any(
+        _exact(a) and lengths(part, out_axes) == shape for a, part in zip(op.inputs, read, strict=True)
+    )
+    # -0 + x is x for every x, of either sign
+    out: Array = xp.empty(shape, dtype=dtype) if tiled else xp.full(shape, nothing, dtype=dtype)
     reached = None if filled or dtype.kind != "f" else xp.zeros(shape, dtype=bool)
     for j, (access, block, part) in enumerate(zip(op.inputs, operands, read, strict=True)):
         source, place = graph.tensor(access.tensor).shape, f"operator {op.name!r}, input {j}"
@@ -82,7 +92,10 @@ def copy(
             continue
         values = view(xp, block, access, part, source, nothing, place)
         where = tuple(slice(part[a][0] - box[a][0], part[a][1] - box[a][0]) for a in out_axes)
-        out[where] += align(values, access.axes, out_axes)
+        if tiled:
+            out[where] = align(values, access.axes, out_axes)
+        else:
+            out[where] += align(values, access.axes, out_axes)
         if reached is None:
             continue
         if _exact(access):
@@ -91,6 +104,19 @@ def copy(
             there = Block(xp.ones(block.array.shape, dtype=bool), block.origin)
             reached[where] |= align(view(xp, there, access, part, source, 0, place), access.axes, out_axes)
     return out if reached is None else xp.where(reached, out, xp.zeros((), dtype=dtype))  # what nothing reaches is 0
+
+
+def _tile(axes: Sequence[str], parts: Sequence[dict[str, tuple[int, int]]], shape: tuple[int, ...]) -> bool:
+    """Whether boxes inside one of this shape are apart from each other and fill it.
+
+    >>> halves = [{"i": (0, 2), "j": (0, 4)}, {"i": (2, 5), "j": (0, 4)}]
+    >>> _tile("ij", halves, (5, 4)), _tile("ij", halves[:1], (5, 4)), _tile("ij", [*halves, halves[0]], (5, 4))
+    (True, False, False)
+    """
+    full = [p for p in parts if 0 not in lengths(p, axes)]
+    if len(full) > _PARTS or sum(prod(lengths(p, axes)) for p in full) != prod(shape):
+        return False
+    return all(any(p[a][1] <= q[a][0] or q[a][1] <= p[a][0] for a in axes) for p, q in combinations(full, 2))
 
 
 def _exact(access: Access) -> bool:

@@ -2,6 +2,7 @@
 
     convolutions (products: NumPy's BLAS)    `products`
     softmax, norms, sums                     `statistics`
+    attention                                `attention`
     elementwise functions, updates           `maps`
 
 Blocks stay NumPy's arrays, whose memory PyTorch reads and whose results are PyTorch's memory: ranks, collectives,
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 from types import MappingProxyType, ModuleType
 from typing import Final
 
+from ...models.program.attention import FUSED
 from ...models.program.graph import Graph
 from ...models.program.operators import Operator
 from ..kernels import Array, Block, Box, StatisticsReducer
@@ -24,7 +26,8 @@ from ..kernels.library import Library
 from ..kernels.moments import Kept
 from ..kernels.task import Task
 from .arrays import are_real
-from .maps import FUNCTIONS, ROWS
+from .attention import attention, gradients
+from .maps import FUNCTIONS, ROWS, WRITES
 from .products import product, product_sum
 from .statistics import axis_sum, norm_gradient, normalise, softmax_gradient
 
@@ -33,6 +36,8 @@ KERNELS: Final = MappingProxyType[str, Callable[[Task], Array | None]](
         "product": product,
         "product_sum": product_sum,
         "sum": axis_sum,
+        "attention": attention,
+        FUSED: gradients,
         **dict.fromkeys(("softmax", "log_softmax", "layer_norm", "rms_norm"), normalise),
         **dict.fromkeys(("softmax_gradient", "log_softmax_gradient"), softmax_gradient),
         **dict.fromkeys(("layer_norm_gradient", "rms_norm_gradient"), norm_gradient),
@@ -82,5 +87,5 @@ def _map(t: Task) -> Array | None:
     return spread(t.xp, FUNCTIONS[t.op.function](t.xp, [t.operand(j) for j in range(len(t.op.inputs))], t.op), t.shape)
 
 
-TORCH: Final = Library(execute, FUNCTIONS, passes=True)
+TORCH: Final = Library(execute, FUNCTIONS, passes=True, writes=WRITES)
 """PyTorch, and our kernels for the rest."""

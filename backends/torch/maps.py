@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from ...models.program.operators import Operator
 from ..kernels.blocks import Array
 from ..kernels.elementwise import Elementwise, number
-from ..kernels.library import OURS
+from ..kernels.library import OURS, Write
 from .arrays import are_real, array, tensor
 
 Row = Callable[[Sequence[torch.Tensor], Operator], torch.Tensor]
@@ -103,6 +103,26 @@ ROWS: Final = MappingProxyType[str, Row](
 )
 """Name -> function of (tensors aligned to the output axes, operator).  A test holds each to the row of its name."""
 
+Into = Callable[[Sequence[torch.Tensor], Operator, torch.Tensor], object]
+
+_INTO: Final = MappingProxyType[str, Into](
+    {
+        "relu": lambda a, op, out: torch.clamp_min(a[0], 0, out=out),
+        "negate": lambda a, op, out: torch.neg(a[0], out=out),
+        "scale": lambda a, op, out: torch.mul(a[0], number(op, "scale", 1.0), out=out),
+        "tanh": lambda a, op, out: torch.tanh(a[0], out=out),
+        "sigmoid": lambda a, op, out: torch.sigmoid(a[0], out=out),
+        "exp": lambda a, op, out: torch.exp(a[0], out=out),
+        "add": lambda a, op, out: torch.add(a[0], a[1], out=out),
+        "subtract": lambda a, op, out: torch.sub(a[0], a[1], out=out),
+        "multiply": lambda a, op, out: torch.mul(a[0], a[1], out=out),
+        "divide": lambda a, op, out: torch.div(a[0], a[1], out=out),
+        "relu_gradient": lambda a, op, out: torch.ops.aten.threshold_backward.grad_input(a[0], a[1], 0, grad_input=out),
+        "fused_scale_shift": lambda a, op, out: torch.addcmul(a[2], a[0], a[1], out=out),
+    }
+)
+"""Rows that write where they are told: memory that is in cache, and that nobody has to find."""
+
 _CONDITIONAL: Final = MappingProxyType(
     {"sgd_update": 2, "adam_moment1": 2, "adam_moment2": 2, "adam_update": 3, "adamw_update": 3, "momentum": 2}
 )
@@ -124,3 +144,16 @@ FUNCTIONS: Final[Mapping[str, Elementwise]] = MappingProxyType(
     {**OURS.functions, **{name: _function(name) for name in ROWS}}
 )
 """Name -> function, as in `kernels.elementwise.MAPS`: PyTorch's where there is one."""
+
+
+def _write(name: str) -> Write:
+    into = _INTO[name]
+
+    def write(a: Sequence[Array], op: Operator, out: Array) -> None:
+        into([tensor(x) for x in a], op, tensor(out))
+
+    return write
+
+
+WRITES: Final[Mapping[str, Write]] = MappingProxyType({name: _write(name) for name in _INTO})
+"""Name -> function that writes into memory, for operands of one real type."""
