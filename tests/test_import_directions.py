@@ -116,7 +116,9 @@ CAPTURE = {
 """What runs a user's PyTorch program and writes it down: loaded by verb `equal` alone, inside a function, so that these
 take PyTorch at the top.
 """
-TORCH_KERNELS = {f"backends/torch/{f}.py": frozenset({"torch"}) for f in ("arrays", "maps", "products", "statistics")}
+TORCH_KERNELS = {
+    f"backends/torch/{f}.py": frozenset({"torch"}) for f in ("arrays", "attention", "maps", "products", "statistics")
+}
 """The backend `torch`: loaded where a program names it, inside a function, so that these take PyTorch at the top."""
 COMPILED = {f"backends/compiled/{f}.py": frozenset({"numba", "llvmlite"}) for f in ("kernel", "scalar")}
 """The backend `numba`, in the same way."""
