@@ -478,6 +478,7 @@ MACHINE = ("--machine", "localhost:2")
 FITS: Mapping[str, tuple[str, ...]] = {
     **{name: PLAN[name] for name in ("train", "recompute", "batch", "attention", "memory", "precision")},
     "strategy": ("--strategy", "FULL_SHARD"),
+    "reserve": ("--reserve", "1GiB"),
     **{name: PLAN[name] for name in ("time_limit", "work_limit")},
 }
 
