@@ -24,6 +24,7 @@ from shardproof.formal.schedules.published import one_forward_one_backward, star
 from shardproof.formal.schedules.published import orders as actions
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop
+from shardproof.formal.selection.model.clock import STEPS, Clock
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.pipelines.division import divide
@@ -230,10 +231,17 @@ def test_first_plans_leave_time_for_other_numbers_of_stages(free: Case) -> None:
     clock = work(30.0)
     search = _Search(cases(job, [(1, 2), (2, 4), (4, 8)]), clock, Fraction(0), lambda _: None, lambda _: None, Wanted())
     shares: list[float | None] = []
-    search.attempt = lambda case, clock=None: shares.append(clock and clock.limit_s)  # type: ignore[method-assign]
+
+    def attempt(case: Case, part: Clock | None = None) -> None:
+        shares.append(None if part is None else part.limit_s)
+        if part is not None and len(shares) == 1:  # its part is over before there is a plan: then all of the time
+            part.charge(int(part.remaining_s() * STEPS) + 1)
+
+    search.attempt = attempt  # type: ignore[method-assign]
     search.begin()
-    assert all(case.looked for case in search.found) and shares
-    assert all(s is not None and s <= FIRST_SHARE * 30.0 for s in shares)
+    assert all(case.looked for case in search.found)
+    assert shares[0] is not None and shares[1] is None
+    assert [s for s in shares[2:] if s is None] == [] and max(s for s in shares if s is not None) <= FIRST_SHARE * 30.0
 
 
 def test_one_stage_begins_with_the_fewest_micro_batches_that_have_room(

@@ -355,7 +355,10 @@ class _Search:
             self.prove(case, 1)
         if self.open(case) and id(case) not in self.tried:
             several = any(other.stages != case.stages for other in self.found)
-            self.attempt(case, self.clock.at_most(None).share(FIRST_SHARE if several else 1.0))
+            part = self.clock.at_most(None).share(FIRST_SHARE if several else 1.0)
+            self.attempt(case, part)
+            if self.best is None and part.over() and not self.clock.over():  # its options are there, and more come
+                self.attempt(case)
 
     def close(self) -> None:
         """Always the case of the least bound: leaves of one unit, a plan, longer leaves, until that bound stays."""
