@@ -16,7 +16,7 @@ from shardproof.formal.plans.pipelines.case import Case, cases, orders
 from shardproof.formal.plans.pipelines.job import Job
 from shardproof.formal.plans.pipelines.menus import AS_SLOW, Menus, Option
 from shardproof.formal.plans.pipelines.phases import StagePlan
-from shardproof.formal.plans.pipelines.request import pairs_of
+from shardproof.formal.plans.pipelines.request import PipelineRequest, is_crowded, pairs_of
 from shardproof.formal.plans.pipelines.scheduled import pipeline_of, schedule_stages, waiting
 from shardproof.formal.plans.pipelines.search import FIRST_SHARE, Wanted, _Search, _seeds, search_pairs
 from shardproof.formal.schedules.drawing import peaks
@@ -254,3 +254,19 @@ def test_one_stage_begins_with_the_fewest_micro_batches_that_have_room(
     ]
     monkeypatch.setattr(Case, "roomy", lambda case: False)
     assert [(c.stages, c.micro) for c in _seeds(cases(free.job, [(1, 2), (1, 1)]))] == [(1, 1)]
+
+
+def test_all_blocks_are_computed_again_first_only_where_no_stages_have_room(free: Case) -> None:
+    """The whole machine may have no room for what many stages have room for."""
+    sizes = {"layers": 2, "width": 64, "heads": 4, "kv_heads": 2, "hidden": 128, "vocabulary": 256}
+    step = build_step(build("llama", batch=8, sequence=64, **sizes), "adam")
+    pairs = [(1, 1), (2, 4), (4, 8)]
+
+    def crowded(memory: int, tight: bool = True, pairs: list[tuple[int, int]] = pairs) -> bool:
+        request = PipelineRequest(lambda which: step, free.job.machine, memory=memory, tight=tight)
+        return is_crowded(request, step, pairs)
+
+    assert not crowded(1 << 40) and crowded(1 << 10) and not crowded(1 << 10, tight=False)
+    assert crowded(1 << 40, pairs=pairs[:1])
+    needed = next(m for m in (1 << k for k in range(10, 40)) if not crowded(m))
+    assert cases(replace(free.job, memory=needed), [(4, 8)])[0].roomy()

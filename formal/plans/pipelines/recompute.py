@@ -48,7 +48,7 @@ def plan_with_checkpointing(
     elsewhere: int = 1 << 62,
 ) -> tuple[SearchOutcome, tuple[CandidateOutcome, ...]]:
     """The best candidate, and all that were tried.  `plan`: of the step with these blocks recomputed (a `--recompute`
-    text), within a time.  `tight`: the whole machine has no room for the step without recomputation, so that all blocks
+    text), within a time.  `tight`: there is no room for the step without recomputation, so that all blocks
     are tried first: half of the time would go into stages that do not fit either.  `elsewhere`: picoseconds of a plan
     that another search has found: halves are not tried where neither end can be better.
     """

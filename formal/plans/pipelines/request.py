@@ -26,6 +26,7 @@ from ..plan import default_space
 from ..request import TENSORS, PlanRequest, asked_space, program_of
 from ..time_limit import SAFE, TimeLimit
 from .bounded import NO_STEP
+from .case import cases
 from .job import Job
 from .recompute import CandidateOutcome, plan_with_checkpointing
 from .search import SearchOutcome, Wanted, search_pairs
@@ -177,6 +178,19 @@ def require_cut(request: PipelineRequest) -> tuple[TrainingStep, list[tuple[int,
     return step, pairs
 
 
+def is_crowded(request: PipelineRequest, step: TrainingStep, pairs: Sequence[tuple[int, int]]) -> bool:
+    """Whether there is no room without recomputation, neither on the whole machine (`tight`) nor for the activations of
+    any number of micro-batches on the most stages.
+    """
+    cut = divide(step.graph, step.passes)
+    most = max((p for p, _ in pairs if p <= cut.units), default=1)
+    if not request.tight or most == 1:
+        return request.tight
+    where = request.space or default_space(request.machine)
+    job = Job(step.graph, cut, request.machine, where, request.memory, request.without, request.overlap)
+    return not any(case.roomy() for case in cases(job, [(p, m) for p, m in pairs if p == most]))
+
+
 def carry_out_pipelined(
     request: PipelineRequest, limit: TimeLimit, tell: Callable[[str], None] | None = None, insist: bool = True
 ) -> tuple[SearchOutcome, tuple[CandidateOutcome, ...]]:
@@ -209,5 +223,6 @@ def carry_out_pipelined(
     within = limit.clock.share(1 - CHECK_SHARE if limit.clock.counts else 1)
     with limit.phase("search"):
         if automatic:
-            return plan_with_checkpointing(request.blocks, plan, within, request.gap, request.tight, elsewhere)
+            tight = is_crowded(request, step, pairs)
+            return plan_with_checkpointing(request.blocks, plan, within, request.gap, tight, elsewhere)
         return plan(request.recompute, within), ()
