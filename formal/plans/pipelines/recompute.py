@@ -24,7 +24,9 @@ SHARE = 0.5
 """Of the time that is left, what a candidate gets; those that end sooner leave the rest to the others."""
 
 TIGHT_SHARE = 0.8
-"""The same of all blocks computed again, where the whole machine has no room for less."""
+"""The same of the first candidate where the whole machine has no room without recomputation: of all blocks, or of none
+where stages have room.
+"""
 
 LEAST_SHARE = 0.1
 """Of the time limit: with less than that no other candidate is begun."""
@@ -46,11 +48,13 @@ def plan_with_checkpointing(
     gap: Fraction,
     tight: bool = False,
     elsewhere: int = 1 << 62,
+    share: float = SHARE,
 ) -> tuple[SearchOutcome, tuple[CandidateOutcome, ...]]:
     """The best candidate, and all that were tried.  `plan`: of the step with these blocks recomputed (a `--recompute`
     text), within a time.  `tight`: there is no room for the step without recomputation, so that all blocks
     are tried first: half of the time would go into stages that do not fit either.  `elsewhere`: picoseconds of a plan
-    that another search has found: halves are not tried where neither end can be better.
+    that another search has found: halves are not tried where neither end can be better.  `share`: of the time, for the
+    step without recomputation.
     """
     n = len(names)
     known: dict[int, SearchOutcome] = {}
@@ -73,7 +77,7 @@ def plan_with_checkpointing(
         return clock.limit_s is None or clock.remaining_s() > LEAST_SHARE * clock.limit_s
 
     most = attempt(n, TIGHT_SHARE) if tight and n else None
-    least = attempt(0) if not tight or not n or time_enough() else None
+    least = attempt(0, share) if not tight or not n or time_enough() else None
     if n and (least is None or known[0].lower_bound < least * (1 - gap)):
         most = attempt(n) if not tight else most
         low, high = 0, n

@@ -28,7 +28,7 @@ from ..time_limit import SAFE, TimeLimit
 from .bounded import NO_STEP
 from .case import cases
 from .job import Job
-from .recompute import CandidateOutcome, plan_with_checkpointing
+from .recompute import SHARE, TIGHT_SHARE, CandidateOutcome, plan_with_checkpointing
 from .search import SearchOutcome, Wanted, search_pairs
 
 AUTO: Final = "auto"
@@ -224,5 +224,6 @@ def carry_out_pipelined(
     with limit.phase("search"):
         if automatic:
             tight = is_crowded(request, step, pairs)
-            return plan_with_checkpointing(request.blocks, plan, within, request.gap, tight, elsewhere)
+            share = TIGHT_SHARE if request.tight and not tight else SHARE
+            return plan_with_checkpointing(request.blocks, plan, within, request.gap, tight, elsewhere, share)
         return plan(request.recompute, within), ()
