@@ -188,3 +188,25 @@ def test_a_vertex_of_many_neighbours_costs_its_degree_not_its_pairs() -> None:
         patch.setattr(eliminate_module, "set", Counted, raising=False)
         found = order_of(built)
     assert found.complete and found.width <= 3 and calls < n * n
+
+
+@pytest.mark.parametrize("around", [31, 32, 40, 63, 64, 70])
+@pytest.mark.parametrize("stored", [True, False])
+def test_tables_of_many_axes_are_added_up_or_refused(around: int, stored: bool) -> None:
+    """A vertex with many neighbours of one choice each: no error of NumPy's, whose arrays have 64 axes at most."""
+    tables = (np.array([[1], [2]], dtype=np.int64),)
+    vertices = (Vertex("hub", np.array([3, 0], dtype=np.int64)), *(Vertex(f"v{k}", np.zeros(1)) for k in range(around)))
+    vertices = tuple(Vertex(v.name, np.asarray(v.cost, dtype=np.int64)) for v in vertices)
+    edges = tuple(Edge(0, k, 0) for k in range(1, around + 1))
+    problem = SelectionProblem("star", vertices, tables, edges).check()
+    order = tuple(range(around + 1))
+    scopes = tuple(tuple(range(k + 1, around + 1)) for k in range(around + 1))
+    least = min(3 + around, 2 * around)
+    if stored and around > 63:
+        return  # no such array can be written
+    messages = tuple(np.full((1,) * len(s), least, dtype=np.int64) for s in scopes) if stored else ()
+    record = Elimination(order, scopes, messages)
+    right = check_selection(problem, certified(problem, LowerBound(least), record))
+    wrong = check_selection(problem, certified(problem, LowerBound(least + 1), record))
+    assert wrong.verdict is not Verdict.PROVED
+    assert (right.verdict is Verdict.PROVED) is (around < 64)

@@ -14,6 +14,7 @@ from budgets import work
 from shardproof.formal.plans.pipelines import scheduled
 from shardproof.formal.plans.pipelines.case import Case, cases, orders
 from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.layouts import even_choices
 from shardproof.formal.plans.pipelines.menus import AS_SLOW, Menus, Option
 from shardproof.formal.plans.pipelines.phases import StagePlan
 from shardproof.formal.plans.pipelines.request import PipelineRequest, is_crowded, pairs_of
@@ -270,3 +271,30 @@ def test_all_blocks_are_computed_again_first_only_where_no_stages_have_room(free
     assert crowded(1 << 40, pairs=pairs[:1])
     needed = next(m for m in (1 << k for k in range(10, 40)) if not crowded(m))
     assert cases(replace(free.job, memory=needed), [(4, 8)])[0].roomy()
+
+
+def test_options_that_came_too_late_are_looked_for_again(free: Case) -> None:
+    """Where the time is over no option of less memory is found; with more time the same as by somebody who had it."""
+    layouts = even_choices(free.pieces.planning, free.job.division.cuts, next(iter(orders(free))))
+    assert layouts is not None
+    late, ready = (cases(replace(free.job, memory=1 << 30), [(4, 8)])[0] for _ in range(2))
+
+    def options(case: Case, clock: Clock) -> list[list[tuple[int, int, int]]]:
+        assert case._by_units(case.pieces, (0, 1, 2, 3), clock, layouts) is not None and case._menus is not None
+        case._menus.extend(1 << 30)
+        return [sorted((o.cost, o.fixed, o.kept) for o in case._menus.options[u]) for u in sorted(case._menus.options)]
+
+    over = work(30.0)
+    over.charge(30 * STEPS)
+    assert all(len(row) == 1 for row in options(late, over))
+    before = len(late._menus.solved) if late._menus is not None else 0
+    assert options(late, work(30.0)) == options(ready, work(30.0))
+    assert late._menus is not None and len(late._menus.solved) > before > 0
+
+
+def test_a_step_that_has_no_micro_batches_is_whole_on_one_device() -> None:
+    """Operators that look at the whole batch: no stages are there that would be refused, so it is planned."""
+    step = build_step(build("resnet101", batch=4, size=64), "sgd")
+    assert pairs_of("auto", step, load_machine("localhost:1"), 5, 1 << 33) == [(1, 1)]
+    named = build_step(build("mlp-uneven", batch=4), "sgd")
+    assert pairs_of("auto", named, load_machine("localhost:1"), 1, 1 << 33) == [(1, 1), (1, 2), (1, 4)]

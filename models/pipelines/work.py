@@ -109,9 +109,9 @@ def unit_peak_bytes(graph: Graph, division: Division) -> list[int]:
     readers = graph.readers()
     for i, op in enumerate(graph.operators):
         unit, t = division.unit[i], graph.tensor(op.output.tensor)
-        uses = [k for k, _ in readers[t.name] if division.unit[k] == unit]
         if unit < 0:
             continue
+        uses = [k for k, _ in readers[t.name] if division.unit[k] == unit]
         size = t.elements * t.element_bytes
         for at, change in ((i, size), (max(uses, default=i) + 1, -size)):
             changes[unit][at] = changes[unit].get(at, 0) + change

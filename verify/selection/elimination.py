@@ -34,6 +34,9 @@ from ...proofs.selection.certificates import Elimination
 from ..budget import Budget
 from .ground import INFINITE, Bound, Domains, Ground, Refuted, size_of
 
+MOST_AXES: Final = 64
+"""Axes of an array in NumPy; a sum over a vertex and its scope has one for each."""
+
 CELLS: Final = 1 << 17
 """Entries per block: memory is bounded by this, whatever the certificate asks for."""
 
@@ -166,6 +169,8 @@ def check_scope(
         raise Refuted(place, f"scope {scope} names a vertex that is not there or already eliminated")
     if any(a >= b for a, b in pairwise(scope)):
         raise Refuted(place, f"scope {scope} does not ascend")
+    if len(scope) >= MOST_AXES:
+        raise Refuted(place, f"scope of {len(scope)} vertices, more than the axes that a table has")
     missing = reached - {v} - set(scope)
     if missing:
         raise Refuted(place, f"scope {scope} leaves out {sorted(missing)} of the consumed tables")
@@ -254,7 +259,7 @@ def _minima(
             values = factor.block(axes, part)
             if factor.holes:
                 values = np.where(values >= FORBIDDEN, top, values.astype(kind))
-            wide = np.broadcast_shapes(total.shape, values.shape)
+            wide = tuple(map(max, total.shape, values.shape))  # numpy's own ends at 32 axes, arrays have up to 64
             total = np.add(total, values, out=total if wide == total.shape else None)
             if holes:
                 np.minimum(total, top, out=total)

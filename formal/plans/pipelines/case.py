@@ -174,6 +174,8 @@ class Case(Bounded):
         """Stages of options of their units, the fastest ones."""
 
         def solve_placements(problem: SelectionProblem, known: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+            if known and clock.over():  # not what is known as an answer: with more time there may be another
+                return None
             part = clock.at_most(None).share(MENU_PART).at_most(MENU_SECONDS)
             return solve(problem, clock=part, gap=LEAF_GAP, known=known).solution
 

@@ -13,8 +13,8 @@ from typing import Final
 
 from ....models.layout.placement import Space
 from ....models.machine.machine import Machine
-from ....models.pipelines.division import divide
-from ....models.pipelines.micro import batch_of
+from ....models.pipelines.division import check_sums, divide
+from ....models.pipelines.micro import batch_of, micro_batch
 from ....models.pipelines.views import equal_submesh
 from ....models.pipelines.work import PER_SECOND
 from ....models.sources.training import TrainingStep
@@ -64,8 +64,18 @@ def pairs_of(
     batch = batch_of(step.graph)
     micro = [m for m in (1 << k for k in range(MOST_MICRO_BATCHES.bit_length())) if batch % m == 0]
     stages = [p for p in range(2, MOST_STAGES + 1) if p <= units and equal_submesh(machine, p) is not None]
-    alone = [(1, m) for m in (micro[:1] if memory is None else micro)]
-    return [*alone, *((p, m) for p in stages for m in micro)]
+    several = memory is not None and (bool(stages) or _has_micro_batches(step))  # stages refuse the step by name
+    return [*((1, m) for m in (micro if several else micro[:1])), *((p, m) for p in stages for m in micro)]
+
+
+def _has_micro_batches(step: TrainingStep) -> bool:
+    """Whether the step is the same in micro-batches: no operator looks at the whole batch."""
+    try:
+        check_sums(step.graph, divide(step.graph, step.passes))
+        micro_batch(step.graph, 2)
+    except InputError:
+        return False
+    return True
 
 
 def triple_of(text: str) -> Triple | None:
