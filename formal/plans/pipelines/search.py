@@ -18,7 +18,6 @@ from typing import Protocol
 from ....models.communication.choices import Choices
 from ....models.cost.selection import DecisionKind
 from ....models.pipelines.views import cut_levels
-from ....models.schedules.pipeline import Pipeline
 from ....proofs.pipelines.certificate import Overlap, PipelineCertificate, Stage
 from ...selection.model.clock import Clock, Overdue
 from ..time_limit import TooSlow
@@ -67,12 +66,14 @@ class Tell(Protocol):
 @dataclass(frozen=True)
 class Wanted:
     """What is wanted of a search.  `below`: picoseconds of a plan from elsewhere: what is no better needs no search;
-    `needed`: but one plan is looked for, however long it takes; `insist`: one that comes late is better than none.
+    `needed`: but one plan is looked for, however long it takes; `insist`: one that comes late is better than none;
+    `brought`: a plan of the same step with reshardings and operators one after another.
     """
 
     below: int = NO_STEP
     needed: bool = True
     insist: bool = True
+    brought: Scheduled | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,6 +221,12 @@ class _Search:
         """What a bound has to reach."""
         return self.most if self.wanted.needed and self.best is None else min(self.most, self.wanted.below)
 
+    @property
+    def try_seconds(self) -> float:
+        """For the schedule of a plan under one limit of activations."""
+        limit = self.clock.limit_s
+        return TRY_SECONDS if limit is None else min(TRY_SECONDS, TRY_SHARE * limit)
+
     def turn_to(self, case: Case) -> None:
         """Give back the tables of the case that was looked at, unless the best plan is one of it."""
         last, kept = self.last, None if self.best is None else self.best.case.home
@@ -292,8 +299,6 @@ class _Search:
 
     def attempt_cut(self, case: Case, cut: tuple[int, ...], clock: Clock) -> bool:
         """A plan with this cut; whether one fits."""
-        limit = self.clock.limit_s
-        seconds = TRY_SECONDS if limit is None else min(TRY_SECONDS, TRY_SHARE * limit)
         for order in orders(case):
             if self.late():
                 break
@@ -301,7 +306,7 @@ class _Search:
             for stages in self.placements(case, cut, order, clock):
                 planned_once = True
                 self.slack[id(case)] = min(case.slack(stages), self.slack.get(id(case), FAR))
-                made = schedule_stages(case, stages, seconds, clock)
+                made = schedule_stages(case, stages, self.try_seconds, clock)
                 made_once |= made is not None
                 if made is not None and made.step < self.most:
                     self.best, self.most = made, made.step
@@ -336,6 +341,8 @@ class _Search:
         least bounds say little of what fits.  Cases that nobody could look at come last.
         """
         seeds = [case for case in _seeds(self.found) if case.bound < NO_STEP]
+        if self.wanted.brought is not None:
+            self.bring(self.wanted.brought)
         looking = self.clock.share(LOOKS_SHARE)
         for case in seeds:
             if len(seeds) > 1 and not looking.over():
@@ -348,6 +355,26 @@ class _Search:
             case = min(seeds, key=lambda c: (not c.looked, c.bound))
             seeds.remove(case)
             self.first(case)
+
+    def bring(self, plan: Scheduled) -> None:
+        """The placements of a plan in which nothing runs beside operators, in orders in which it does; and then a plan
+        of its own of the same case, whose tables are there.
+        """
+        theirs = plan.case
+        same = (theirs.stages, theirs.micro, theirs.chunks)
+        case = next((c for c in self.found if (c.stages, c.micro, c.chunks) == same), None)
+        if case is None:
+            return
+        self.turn_to(case)
+        case.home.adopt_tables(theirs.home)
+        beside = [case.time_stage(s.first, s.end, s.choices) for s in plan.stages]
+        for stages in (beside, plan.stages):  # what runs ahead may not have room
+            made = schedule_stages(case, stages, self.try_seconds, self.clock, like=plan)
+            if made is not None and made.step < self.most:
+                self.best, self.most = made, made.step
+                break
+        self.say(case)
+        self.first(case)
 
     def first(self, case: Case) -> None:
         """A plan of a case of which little is known, unless it was tried, or cannot be better."""
@@ -411,9 +438,6 @@ class _Search:
         best, clock = self.best, self.clock
         if best is not None and clock.remaining_s() > 1:
             seconds = min(SCHEDULE_SECONDS, clock.remaining_s() / 2)
-            pipe = best.schedule.subject
-            assert isinstance(pipe, Pipeline)
-            only = max(best.kept) if pipe.chunks == 1 else pipe.memory
-            better = schedule_stages(best.case, best.stages, seconds, clock, only)
+            better = schedule_stages(best.case, best.stages, seconds, clock, like=best)
             if better is not None and better.step < best.step:
                 self.best, self.most = better, better.step

@@ -92,14 +92,6 @@ UNCHECKED: Final = "the limit leaves no time for the check of its plan, which ta
 MOST_PART: Final = 0.8
 """Of what is left of a limit, for stages where nothing fits on the whole machine."""
 
-IN_TURN: Final = "stages with reshardings in turn"
-"""The search of stages that comes first where there is no plan yet, on jobs that are too large for the whole machine: a
-case costs a tenth of what it costs with reshardings beside operators, so many cases are looked at.
-"""
-
-FIRST_PART: Final = 0.5
-"""Of what is left of a limit, for these."""
-
 LEAST_PART: Final = 0.15
 """Of a limit of time, what a search is begun with at least where there is a plan already: tables alone take seconds."""
 
@@ -192,9 +184,6 @@ class Searches:
         if stages is None:
             return
         asked = replace(stages, tight=self.tight)
-        if not self.found and asked.overlap and asked.stages == AUTO:
-            self.coming += 1
-            self._attempt(IN_TURN, partial(self._pipelined, replace(asked, overlap=False)))
         self._attempt("stages", partial(self._pipelined, asked), must=stages.stages != AUTO)
 
     def _attempt_derived(self, program: PlanRequest, step: TrainingStep | None) -> None:
@@ -368,8 +357,8 @@ class Searches:
         left, coming = self.limit.clock.remaining_s(), self.coming
         if not self.joined:  # programs that nobody has derived yet may never come
             coming -= self._of_one * self.freedoms.programs
-        least = {IN_TURN: FIRST_PART, "stages": MOST_PART if self.nothing_fits else 0.0}
-        share = max(1 / max(1, coming), least.get(self.part, 0.0))
+        least = MOST_PART if self.nothing_fits and self.part == "stages" else 0.0
+        share = max(1 / max(1, coming), least)
         part = None if left == float("inf") else left * share
         self.coming -= 1
         self.within = self.limit.part(part)
