@@ -19,9 +19,10 @@ from budgets import some_or_all, work
 from shardproof.__main__ import run
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.formal.plans.pipelines.job import Job
-from shardproof.formal.plans.pipelines.recompute import plan_with_checkpointing
+from shardproof.formal.plans.pipelines.outcome import SearchOutcome
+from shardproof.formal.plans.pipelines.recompute import Turns, plan_with_checkpointing
 from shardproof.formal.plans.pipelines.scheduled import schedule_stages
-from shardproof.formal.plans.pipelines.search import SearchOutcome, search_pairs
+from shardproof.formal.plans.pipelines.search import search_pairs
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
@@ -492,7 +493,7 @@ def test_recomputed_blocks_are_searched_from_the_first_stage_on() -> None:
             best = None if step is None else SimpleNamespace(step=step)
             return cast(SearchOutcome, SimpleNamespace(best=best, lower_bound=bound))
 
-        found, tried = plan_with_checkpointing(names, plan, Clock(), Fraction(1, 100), tight, first=first)
+        found, tried = plan_with_checkpointing(names, plan, Clock(), Fraction(1, 100), turns=Turns(tight, first=first))
         assert [(t.of, t.step) for t in tried] == [(8, steps[t.blocks]) for t in tried]
         return (None if found.best is None else found.best.step), [t.blocks for t in tried]
 

@@ -18,7 +18,7 @@ from fractions import Fraction
 
 from ....models.text import Inapplicable
 from ...selection.model.clock import Clock
-from .search import SearchOutcome
+from .outcome import SearchOutcome
 
 SHARE = 0.5
 """Of the time that is left, what a candidate gets; those that end sooner leave the rest to the others."""
@@ -51,6 +51,7 @@ class _Candidates:
     names: tuple[str, ...]
     plan: Callable[[str, Clock], SearchOutcome]
     clock: Clock
+    enough: float
     known: dict[int, SearchOutcome] = field(default_factory=dict)
     tried: list[CandidateOutcome] = field(default_factory=list)
 
@@ -75,7 +76,9 @@ class _Candidates:
         return None if best is None else best.step
 
     def time_enough(self, share: float = LEAST_SHARE) -> bool:
-        """Whether more than a share of the limit is left."""
+        """Whether more than a share of the limit is left, where there is a plan of what is enough for it."""
+        if any(t.step is not None for t in self.tried):
+            share += 1 - self.enough
         return self.clock.limit_s is None or self.clock.remaining_s() > share * self.clock.limit_s
 
     def best(self) -> tuple[SearchOutcome, tuple[CandidateOutcome, ...]]:
@@ -86,31 +89,42 @@ class _Candidates:
         return self.known[blocks], tuple(self.tried)
 
 
+@dataclass(frozen=True)
+class Turns:
+    """Which candidate is the first, and what it may take.  `tight`: there is no room for the step without
+    recomputation, so that all blocks are tried first: half of the time would go into stages that do not fit either;
+    `share`: of the time, for the step without recomputation; `first`: what another search chose: others only if there
+    is much time behind it; `enough`: of the time, after which a plan is enough.
+    """
+
+    tight: bool = False
+    share: float = SHARE
+    first: int | None = None
+    enough: float = 1.0
+
+
 def plan_with_checkpointing(
     names: tuple[str, ...],
     plan: Callable[[str, Clock], SearchOutcome],
     clock: Clock,
     gap: Fraction,
-    tight: bool = False,
     elsewhere: int = 1 << 62,
-    share: float = SHARE,
-    first: int | None = None,
+    turns: Turns | None = None,
 ) -> tuple[SearchOutcome, tuple[CandidateOutcome, ...]]:
     """The best candidate, and all that were tried.  `plan`: of the step with these blocks recomputed (a `--recompute`
-    text), within a time.  `tight`: there is no room for the step without recomputation, so that all blocks
-    are tried first: half of the time would go into stages that do not fit either.  `elsewhere`: picoseconds of a plan
-    that another search has found: halves are not tried where neither end can be better.  `share`: of the time, for the
-    step without recomputation.  `first`: what such a search chose; others only if there is much time behind it.
+    text), within a time.  `elsewhere`: picoseconds of a plan that another search has found: halves are not tried where
+    neither end can be better.
     """
-    n, of = len(names), _Candidates(names, plan, clock)
-    if first is not None:
-        of.attempt(first, TIGHT_SHARE)
-        if first in of.known and not of.time_enough(MUCH_SHARE):
+    turns = turns or Turns()
+    n, of = len(names), _Candidates(names, plan, clock, turns.enough)
+    if turns.first is not None:
+        of.attempt(turns.first, TIGHT_SHARE)
+        if turns.first in of.known and not of.time_enough(MUCH_SHARE):
             return of.best()
-    most = of.attempt(n, TIGHT_SHARE) if tight and n else None
-    least = of.attempt(0, share) if not tight or not n or of.time_enough() else None
+    most = of.attempt(n, TIGHT_SHARE) if turns.tight and n else None
+    least = of.attempt(0, turns.share) if not turns.tight or not n or of.time_enough() else None
     if n and (least is None or of.known[0].lower_bound < least * (1 - gap)):
-        most = of.attempt(n) if not tight else most
+        most = of.attempt(n) if not turns.tight else most
         low, high = 0, n
         if all(k in of.known and of.known[k].lower_bound >= elsewhere for k in (0, n)):
             low = high

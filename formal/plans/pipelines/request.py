@@ -28,9 +28,10 @@ from ..time_limit import SAFE, TimeLimit
 from .bounded import NO_STEP
 from .case import cases
 from .job import Job
-from .recompute import SHARE, TIGHT_SHARE, CandidateOutcome, plan_with_checkpointing
+from .outcome import SearchOutcome
+from .recompute import SHARE, TIGHT_SHARE, CandidateOutcome, Turns, plan_with_checkpointing
 from .scheduled import Scheduled
-from .search import SearchOutcome, Wanted, search_pairs
+from .search import Wanted, search_pairs
 
 AUTO: Final = "auto"
 MOST_CHUNKS: Final = 16
@@ -43,8 +44,8 @@ CHECK_SHARE: Final = 0.25
 held back, as far as it is known."""
 
 IN_TURN_SHARE: Final = 0.5
-"""Of the time, for plans in which reshardings and operators take turns: a case costs a tenth of what it costs with both
-beside each other, so many cases are looked at.
+"""Of the time, for plans in which reshardings and operators take turns, if there is one by then: a case costs a tenth
+of what it costs with both beside each other, so many cases are looked at.
 """
 
 IN_TURN_GAP: Final = Fraction(1, 20)
@@ -229,20 +230,24 @@ def carry_out_pipelined(
         if not request.overlap:
             return searches.search(within, hold)
         in_turn = replace(request, overlap=False, gap=max(request.gap, IN_TURN_GAP))
-        found, tried = replace(searches, request=in_turn).search(within.share(IN_TURN_SHARE), lambda seconds: None)
+        first = replace(searches, request=in_turn, enough=IN_TURN_SHARE)
+        found, tried = first.search(within, lambda seconds: None)
         blocks = min(((t.step, t.blocks) for t in tried if t.step is not None), default=(0, None))[1]
         return searches.search(within, hold, found.best, blocks)
 
 
 @dataclass(frozen=True, eq=False)
 class _Searches:
-    """What is searched for a request: one step, or those with several numbers of recomputed blocks."""
+    """What is searched for a request: one step, or those with several numbers of recomputed blocks.  `enough`: of the
+    time, after which a plan is enough.
+    """
 
     request: PipelineRequest
     step: TrainingStep
     pairs: Sequence[tuple[int, int]]
     tell: Callable[[str], None]
     insist: bool
+    enough: float = 1.0
 
     def search(
         self, within: Clock, hold: Callable[[float], None], brought: Scheduled | None = None, blocks: int | None = None
@@ -256,7 +261,7 @@ class _Searches:
         def plan(which: str, clock: Clock) -> SearchOutcome:
             job = self._job(which)
             same = brought is not None and brought.case.job.graph.sha256() == job.graph.sha256()
-            wanted = Wanted(min([elsewhere, *steps]), not steps, self.insist, brought if same else None)
+            wanted = Wanted(min([elsewhere, *steps]), not steps, self.insist, brought if same else None, self.enough)
             fits = self._fitting(job.division.units)
             more = triples_of(request, fits, job.division.units)
             found = search_pairs(job, fits, clock, request.gap, self.tell, more, hold, wanted)
@@ -267,7 +272,8 @@ class _Searches:
             return plan(request.recompute, within), ()
         tight = is_crowded(request, self.step, self.pairs)
         share = TIGHT_SHARE if request.tight and not tight else SHARE
-        return plan_with_checkpointing(request.blocks, plan, within, request.gap, tight, elsewhere, share, blocks)
+        turns = Turns(tight, share, blocks, self.enough)
+        return plan_with_checkpointing(request.blocks, plan, within, request.gap, elsewhere, turns)
 
     def _job(self, which: str) -> Job:
         """The step with these blocks recomputed, divided."""

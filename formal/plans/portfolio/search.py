@@ -115,7 +115,7 @@ class Searches:
         self.left_out = [*self.freedoms.left_out]
         self.planned: set[bytes] = set()
         self.part, self.within = "placements alone", self.limit
-        self.joined = self.tight = self.nothing_fits = False
+        self.begun = self.joined = self.tight = self.nothing_fits = False
         self.too_large: TooLarge | None = None
         self.alone: Planned | None = None
         self.whole = False
@@ -304,8 +304,9 @@ class Searches:
         """Search; what has nothing to work on is left out, and so is what comes when the limit has passed and there is
         a plan.  `must`: what was asked so cannot be left out.
         """
-        self.part = part
-        if self.found and self._too_late():
+        self.part, begun = part, self.begun
+        self.begun = True
+        if (self.found and self._too_late()) or (begun and self.limit.clock.remaining_s() <= 0):
             self.left_out.append(LeftOut(part, "too little of the limit was left when it was its turn"))
             return
         try:
