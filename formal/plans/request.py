@@ -28,6 +28,7 @@ from ..selection.model.clock import Progress
 from ..selection.solve import Engine
 from .given import given_schedules, plan_strategy
 from .micro import MicroAttempt, plan_micro
+from .options import PlanOptions
 from .plan import Planned, fitting_space, plan_graph
 from .recompute import Attempt, plan_with_checkpointing
 from .schedules import Propagated
@@ -69,6 +70,28 @@ class PlanRequest:
     micro_batch: str = "1"
     vocabulary: str | None = None
     rewrites: Rewrites = AS_EVER
+
+    @classmethod
+    def of(
+        cls, options: PlanOptions, graph: Graph, machine: Machine, memory: int | None, strategy: Path | Strategy | None
+    ) -> PlanRequest:
+        """What a user asks of a graph, with the built-in gap and rewrites.  Raises `SpaceError` for an odd space."""
+        where = None if options.space_name is None else space(options.space_name)
+        return cls(
+            graph,
+            machine,
+            options.train,
+            options.loss,
+            options.recompute,
+            where,
+            memory,
+            strategy,
+            options.engine,
+            threads=options.threads,
+            precision=options.precision,
+            micro_batch=str(options.micro_batch),
+            vocabulary=options.vocabulary,
+        )
 
 
 @dataclass(frozen=True, eq=False)
