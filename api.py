@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from shardproof.formal.plans.portfolio.freedoms import Freedoms
     from shardproof.formal.plans.request import PlanRequest
     from shardproof.formal.plans.time_limit import TimeLimit
-    from shardproof.formal.selection.solve import Engine
+    from shardproof.formal.selection.question import Engine
     from shardproof.models.sources.building.original import Original
     from shardproof.models.sources.frameworks.settings import Settings
     from shardproof.models.sources.load import Attention

@@ -31,7 +31,7 @@ from shardproof.solutions import Equality, Placements, Reduction, Schedule, Solu
 if TYPE_CHECKING:
     from shardproof.formal.schedules.engines.request import Answer as ScheduleAnswer
     from shardproof.formal.selection.answer import Answer
-    from shardproof.formal.selection.solve import Engine
+    from shardproof.formal.selection.question import Engine
     from shardproof.models.collective_programs.parallelism import Matrix
     from shardproof.models.problem.selection_problem import SelectionProblem
 
@@ -177,7 +177,8 @@ def solve(options: SolveKeywords) -> Solution:
     """
     from shardproof.formal.plans.time_limit import check_seconds
     from shardproof.formal.selection.engines.consult import EngineRefused
-    from shardproof.formal.selection.solve import Engine, solve
+    from shardproof.formal.selection.question import Engine
+    from shardproof.formal.selection.solve import solve
     from shardproof.formal.verbs.combinations import SOLVE
 
     require_keywords(SOLVE, options)

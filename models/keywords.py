@@ -15,11 +15,10 @@ Result = TypeVar("Result")
 def keywords_of(kind: Callable[P, Options]) -> Callable[[Callable[[Options], Result]], Callable[P, Result]]:
     """A function takes what `kind` is made of; `help`, type checkers and refusals of other names see its fields.
 
-    >>> from dataclasses import KW_ONLY, dataclass
+    >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
     ... class Box:
     ...     width: int
-    ...     _: KW_ONLY
     ...     height: int = 2
     >>> @keywords_of(Box)
     ... def area(box: Box) -> int:

@@ -54,7 +54,7 @@ WORDS = {
     "formal.rewriting.joint.checkpoints.again_words": "text",
     "formal.rewriting.joint.checkpoints.computed_again": "names the tensors that a plan's program computes again",
     "formal.rewriting.joint.checkpoints.tensors_on_hosts": "names the tensors that a plan's program offloads",
-    "formal.rewriting.joint.solve.has_hosts": "says whether there was anywhere to offload to",
+    "formal.rewriting.joint.job.has_hosts": "says whether there was anywhere to offload to",
     "formal.rewriting.joint.checkpoints.has_choices": "says whether there was anything to choose",
     "formal.rewriting.joint.gains.gains": "remarks about rewritings",
     "formal.rewriting.joint.gains.lines": "text",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...models.machine.machine import Machine
     from ...models.sources.load import Attention
     from ..explain.request import Splits
-    from ..selection.solve import Engine
+    from ..selection.question import Engine
 
 
 @dataclass(frozen=True)

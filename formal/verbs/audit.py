@@ -14,7 +14,7 @@ from ...models.machine.machine import load_machine
 from ...models.machine.shared_links import with_shared_links
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
-from ...models.sources.compared import note_comparison
+from ...models.sources.compared import Reading, note_comparison
 from ...models.sources.frameworks.settings import Settings
 from ...models.sources.load import Attention
 from ...models.sources.training import TrainingStep
@@ -53,7 +53,7 @@ from ..plans.pipelines.request import PipelineRequest
 from ..plans.strategy import ChoiceList
 from ..plans.strategy_file import load_strategy
 from ..plans.time_limit import TimeLimit
-from ..selection.solve import Engine
+from ..selection.question import Engine
 from .audit_against import Compares, audit_against
 from .audit_joint import audit_program
 from .audit_pipelined import audit_pipelined
@@ -105,8 +105,14 @@ class AuditOptions(RewriteOptions):
 
     def model(self, publisher: Door, subject: str, batch: int | None, notes: list[str], trained: bool) -> Graph:
         """A program of the command line."""
-        more = self.compare, trained, self.expert_loads, self.operators
-        return note_comparison(publisher, subject, batch, notes, self.attention, *more)
+        how = Reading(
+            batch=batch,
+            attention=self.attention,
+            compare=self.compare,
+            trained=trained,
+            operators=self.operators,
+        )
+        return note_comparison(publisher, subject, how, notes, self.expert_loads)
 
 
 @click.command("audit")

@@ -16,7 +16,7 @@ from ...models.layout.placement import VOCABULARIES
 from ...models.machine.machine import Collectives, load_machine
 from ...models.machine.shared_links import with_shared_links
 from ...models.problem.unit import rounding_bound, rounding_text
-from ...models.sources.compared import load_compared, with_notes
+from ...models.sources.compared import Reading, load_compared, with_notes
 from ...models.sources.frameworks.settings import Settings
 from ...models.sources.zoo import default_batch
 from ...models.terminal.console import Watch, emit, say
@@ -105,16 +105,14 @@ class PlanCommand(PlanOptions):
 
     def request(self, publisher: Door, notes: list[str]) -> PlanRequest:
         """What is asked of the planner; `notes` takes what the frontend and the comparison with it say."""
-        graph, found = load_compared(
-            publisher,
-            self.model,
-            self.batch,
-            notes.append,
-            self.attention,
+        how = Reading(
+            batch=self.batch,
+            attention=self.attention,
             compare=self.compare,
             trained=self.train is not None,
             operators=self.operators,
         )
+        graph, found = load_compared(publisher, self.model, how, notes.append)
         graph = with_notes(graph, found, notes, self.expert_loads)
         machine, shared = with_shared_links(load_machine(self.machine), self.collectives)
         notes.extend(shared)
