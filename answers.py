@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from shardproof.limits import Limit, clock_of
 from shardproof.models.communication.shardings import PlanShardings, plan_shardings
 from shardproof.models.layout.placement import Placement
 from shardproof.models.layout.sharding import Sharding
@@ -35,15 +36,12 @@ if TYPE_CHECKING:
     from shardproof.formal.explain.views import Branches
     from shardproof.formal.plans.overlap.explain import OverlapReport
     from shardproof.formal.plans.pipelines.explain import PipelineReport
-    from shardproof.formal.selection.model.clock import Clock
     from shardproof.models.cost.selection import Planning
     from shardproof.proofs.publishing.publisher import Among, AnyPlan, Opened
     from shardproof.verify.verbs.kinds import Judged
 
 
 Backend = Literal["numpy", "numba", "torch"]
-Limit = float | Literal["default"] | None
-"""Wall-clock seconds; None: any number; "default": those of the function, and none where steps of work are given."""
 
 Status = Literal["optimal", "within-gap", "feasible", "infeasible"]
 
@@ -211,7 +209,7 @@ class Plan:
             if operator is not None:
                 raise InputError(f"{self.opened.place}: has {self.parts}, and is explained as a whole")
             return explain_parts(self.opened).report
-        clock = _clock(time_limit_s, work_limit)
+        clock = clock_of(time_limit_s, work_limit)
         return explain(self._planning, self._solution, self._alone.certificate, operator, clock=clock)
 
     def instead(
@@ -222,7 +220,7 @@ class Plan:
         from shardproof.formal.plans.strategy import parse_config
 
         config = parse_config(placement, tuple(level.name for level in self.machine.levels))
-        return best_with(self._planning, self._solution, operator, config, _clock(time_limit_s, work_limit))
+        return best_with(self._planning, self._solution, operator, config, clock_of(time_limit_s, work_limit))
 
     def ranks(self, operator: str) -> Constraints:
         """What each rank reads and writes at an operator, as formulas in the process coordinates."""
@@ -257,7 +255,7 @@ class Plan:
             raise InputError(f"{self.opened.place}: is the best of several plans, whose proofs are of several problems")
         plan = self._alone
         subject, x = (self._planning, self._solution) if plan.joint is None else all_programs(plan)
-        return sensitivity(subject, x, plan.certificate, clock=_clock(time_limit_s, work_limit, 300.0))
+        return sensitivity(subject, x, plan.certificate, clock=clock_of(time_limit_s, work_limit, 300.0))
 
     def diff(self, other: Plan) -> Comparison | Differing:
         """Every term in which the two plans differ, priced.  Of plans that do not answer one problem of placements
@@ -290,8 +288,8 @@ class Plan:
         if self.opened.planning is None:
             page = parts_page(self.opened)
         else:
-            said = remarks(self._planning, self._solution, clock=_clock(time_limit_s, work_limit))
-            clock = _clock(time_limit_s, work_limit)
+            said = remarks(self._planning, self._solution, clock=clock_of(time_limit_s, work_limit))
+            clock = clock_of(time_limit_s, work_limit)
             found = explain(self._planning, self._solution, self._alone.certificate, clock=clock)
             page = plan_page(PageSubject(self._alone, self.opened.published, found, said))
         if target is not None:
@@ -442,9 +440,3 @@ class Run:
     movements: int
     mismatched: tuple[str, ...]
     undetermined: tuple[str, ...] = ()
-
-
-def _clock(seconds: Limit, steps: int | None, default_s: float = 60.0) -> Clock:
-    from shardproof.formal.selection.model.clock import budget
-
-    return budget(seconds, steps, default_s)

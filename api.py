@@ -14,12 +14,15 @@ Versions: names and meanings here change only with the first number of the versi
 from __future__ import annotations
 
 import sys
-from fractions import Fraction
+from dataclasses import KW_ONLY, dataclass, field, replace
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from shardproof.answers import Limit, NoPlan, Plan
+from shardproof.answers import NoPlan, Plan
+from shardproof.formal.plans.options import Job, PlanOptions, StepOptions
+from shardproof.limits import Limit, SearchLimits, limit_of
+from shardproof.models.keywords import keywords_of
 from shardproof.models.layout.placement import Space, space
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.machine.shared_links import planned_machine
@@ -27,136 +30,134 @@ from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.objects import graph_of_object
 from shardproof.models.terminal.combinations import require_keywords
-from shardproof.models.text import InputError, parse_fraction, parse_memory
+from shardproof.models.text import InputError, parse_memory
 from shardproof.proofs.plan.bundle import write_plan
 
 if TYPE_CHECKING:
     from shardproof.formal.explain.audit import AuditReport
     from shardproof.formal.explain.request import Splits
-    from shardproof.formal.plans.effort import EffortName
-    from shardproof.formal.plans.layouts import TensorLayouts
     from shardproof.formal.plans.pipelines.request import PipelineRequest
     from shardproof.formal.plans.plan import Planned
     from shardproof.formal.plans.portfolio.freedoms import Freedoms
     from shardproof.formal.plans.request import PlanRequest
-    from shardproof.formal.plans.strategy import Strategy
     from shardproof.formal.plans.time_limit import TimeLimit
+    from shardproof.formal.selection.question import Engine
     from shardproof.models.sources.building.original import Original
     from shardproof.models.sources.frameworks.settings import Settings
     from shardproof.models.sources.load import Attention
     from shardproof.proofs.joint.books import Rewrites
 
-Engine = Literal["native", "ilp", "smt", "cp-sat"]
+
+@dataclass(frozen=True)
+class ModelJob(SearchLimits, Job):
+    """What Python asks of a model: example `inputs` beside it, limits, and how near the bound is enough."""
+
+    _: KW_ONLY
+    inputs: object = None
+
+    def graph(self, attention: Attention | None = None, trained: bool = False) -> tuple[Graph, Original | None]:
+        """The graph of whatever a model is, and the program that a frontend read; what the frontend did to it, its
+        sizes, and what it was compared with is said on stderr.  Raises `Differs` where it is not what it computes.
+        """
+        from shardproof.front_door import FrontDoor
+
+        taken: list[Original] = []
+        graph = graph_of_object(self.model, self.inputs, self.batch, attention, _tell, taken.append, trained)
+        for original in taken:
+            _tell(FrontDoor().compare_import(graph, original, self.compare, trained).words)
+        return graph, taken[0] if taken else None
+
+    @property
+    def bytes(self) -> int | None:
+        """Memory of a device."""
+        return None if self.memory is None else parse_memory(self.memory)
+
+    @property
+    def usual_space(self) -> str | None:
+        """The space, or that of the effort."""
+        from shardproof.formal.plans.effort import effort_of
+
+        return self.space_name or effort_of(self.effort).space
 
 
-def plan(
-    model: object,
-    machine: Machine | str,
-    *,
-    inputs: object = None,
-    batch: int | None = None,
-    train: str | None = None,
-    loss: str | None = None,
-    recompute: str = "none",
-    precision: str | None = None,
-    micro_batch: int | str = 1,
-    memory: int | str | None = None,
-    space_name: str | None = None,
-    vocabulary: str | None = None,
-    attention: Attention | None = None,
-    compare: bool = True,
-    strategy: Path | str | Splits | None = None,
-    joint: bool = False,
-    rules: tuple[Path | str, ...] = (),
-    rewrite_rounds: int = 2,
-    rewrite_nodes: int = 2000,
-    rewrite_time: float | None = None,
-    views: bool = False,
-    overlap: bool = False,
-    stages: str | None = None,
-    best: bool = False,
-    without: tuple[str, ...] = (),
-    engine: Engine = "native",
-    time_limit_s: Limit = "default",
-    work_limit: int | None = None,
-    gap: Fraction | None = None,
-    effort: EffortName = "normal",
-    threads: int = 2,
-) -> Plan:
+@dataclass(frozen=True)
+class PlanKeywords(ModelJob, PlanOptions):
+    """See `plan`."""
+
+
+@dataclass(frozen=True)
+class PipelineKeywords(ModelJob, StepOptions):
+    """See `pipeline`."""
+
+    train: str = field(kw_only=False)
+    _: KW_ONLY
+    stages: str = "auto"
+    interleave: int = 1
+    overlap: bool = False
+    strategy: str | Path | None = None
+
+
+@dataclass(frozen=True)
+class AuditKeywords(ModelJob):
+    """See `audit`."""
+
+    strategy: str | Path | Splits
+    _: KW_ONLY
+    attention: Attention | None = None
+    carry: bool = False
+    engine: Engine = "native"
+
+
+@keywords_of(PlanKeywords)
+def plan(options: PlanKeywords) -> Plan:
     """The best plan found for a model on a machine, checked.
 
     `model`: what the command line takes (a zoo name, with sizes or without, a file, FILE.py:NAME), a `Graph`, a NumPy
     function with shapes (`@shardproof.program`, or its arrays as `inputs`), or a PyTorch module with its example
-    `inputs`.  `micro_batch`: parts of the batch, or "auto".  `memory`: bytes per device, or a text such as "80GiB".
-    `vocabulary`: the framework that must be able to say every placement.  `strategy`: schedules carried to the rest, a
-    file or {operator: {axis: {level: degree}}}.  `joint`: algebra and placement together, with the libraries of rules
-    that come along or the files `rules`, tried `rewrite_rounds` times, up to `rewrite_nodes` operators added in at most
-    `rewrite_time` seconds (None: 30 % of the limit).  `recompute`: blocks computed again (none, all, globs, "auto"), or
-    "tensors": each by itself, with its placement. `compare`: run what is imported beside the program that it came from,
-    and refuse it where they differ.  `views`: branches beside each other on submeshes.  `overlap`: reshardings beside
-    operators.  `stages`: of a training step, as `pipeline` takes them.  Of several freedoms the best plan that was
-    found is taken, with a claim over all (`Plan.among`).  `best`: all of them that apply, and recomputation under a
-    limit, but `without` some ("overlap", "stages", "submeshes", "rewrites", "recompute"); with `stages` alone as in
-    `pipeline`. `time_limit_s`: wall-clock seconds, None for any number; `work_limit`: steps of work instead (a million:
-    about a second): the same plan on every machine.  `effort`: what counts where limit, `gap`, `space_name` are not
-    given: "quick" (60 s, 3 %, one-per-level), "normal" (300 s, 0, the default space), "thorough" (3600 s).
+    `inputs`; `batch`: its size; `attention`: as one operator or taken apart.  `train`: the optimizer of a step that
+    minimises `loss`; `precision`: what it computes in 16 bits; `micro_batch`: parts of the batch, or "auto".  `memory`:
+    bytes per device, or a text such as "80GiB".  `vocabulary`: the framework that must be able to say every placement.
+    `strategy`: schedules carried to the rest, a file or {operator: {axis: {level: degree}}}.  `joint`: algebra and
+    placement together, with the libraries of rules that come along or the files `rules`, tried `rewrite_rounds` times,
+    up to `rewrite_nodes` operators added in at most `rewrite_time` seconds (None: 30 % of the limit).  `recompute`:
+    blocks computed again (none, all, globs, "auto"), or "tensors": each by itself, with its placement. `compare`: run
+    what is imported beside the program that it came from, and refuse it where they differ.  `views`: branches beside
+    each other on submeshes.  `overlap`: reshardings beside operators.  `stages`, `interleave`: of a training step, as
+    `pipeline` takes them.  Of several freedoms the best plan that was found is taken, with a claim over all
+    (`Plan.among`).  `best`: all of them that apply, and recomputation under a limit, but `without` some ("overlap",
+    "stages", "submeshes", "rewrites", "recompute"); with `stages` alone as in `pipeline`.  `engine`: who looks for the
+    solution, native, ilp, smt or cp-sat; `threads` of the search.  `time_limit_s`: wall-clock seconds, None for any
+    number; `work_limit`: steps of work instead (a million: about a second): the same plan on every machine.  `gap`:
+    (cost - bound) / cost that is enough.  `effort`: what counts where limit, `gap`, `space_name` are not given: "quick"
+    (60 s, 3 %, one-per-level), "normal" (300 s, 0, the default space), "thorough" (3600 s).
 
     Raises `NoPlan`, `InputError`, and the errors of the frontends.
     """
     from shardproof.formal.explain.request import strategy_to_plan
-    from shardproof.formal.plans.pipelines.request import pipeline_request
-    from shardproof.formal.plans.portfolio.freedoms import Freedoms, everything
-    from shardproof.formal.plans.request import TENSORS, PlanRequest
+    from shardproof.formal.plans.portfolio.freedoms import freedoms_of, stages_of
+    from shardproof.formal.plans.request import PlanRequest
     from shardproof.formal.plans.written import searching
     from shardproof.formal.verbs.combinations import PLAN
-    from shardproof.proofs.joint.books import Rewrites
 
-    require_keywords(PLAN, plan, locals(), **({} if stages is None else {"pipeline": stages}))
-    space_name, share, limit = _counting(effort, space_name, gap, time_limit_s, work_limit)
-    taken: list[Original] = []
-    graph, target = _graph(model, inputs, batch, attention, compare, train is not None, taken), planned_machine(machine)
-    searches = searching(overlap, views, joint, best, stages, recompute, micro_batch, engine)
-    given = strategy_to_plan(strategy, taken[0].schedule if taken else (), graph, target, searches)
-    if train is not None and given is not None and given.settings is not None:
+    require_keywords(PLAN, options)
+    share, limit = options.enough()
+    options = replace(options, space_name=options.usual_space)
+    graph, original = options.graph(options.attention, options.train is not None)
+    target, schedule = planned_machine(options.machine), () if original is None else original.schedule
+    given = strategy_to_plan(options.strategy, schedule, graph, target, searching(options))
+    if options.train is not None and given is not None and given.settings is not None:
         raise InputError(
             f"{given.place}: settings of a framework are of a training step in micro-batches; give them to pipeline, "
             "or plan without them"
         )
-    rewrites = Rewrites(none=True)
-    if joint or (best and "rewrites" not in without):
-        rewrites = _rewrites(rules, rewrite_rounds, rewrite_nodes, rewrite_time)
-    where, most, parts = _space(space_name), _bytes(memory), str(micro_batch)
-    what = graph, target, train, loss, recompute, where, most, given
-    request = PlanRequest(*what, engine, share, threads, precision, parts, vocabulary, rewrites)
-    asked = None if stages is None else pipeline_request(request, stages, () if best else without, overlap=overlap)
-    freedoms = Freedoms(overlap, views, joint, recompute == TENSORS, asked)
-    if best:
-        request, freedoms = everything(request, without, stages)
+    request = PlanRequest.of(options, graph, target, options.bytes, given)
+    request = replace(request, gap=share, rewrites=_rewrites(options))
+    request, freedoms = freedoms_of(options, request, stages_of(options, request))
     return _answer(_search(request, freedoms, limit))
 
 
-def pipeline(
-    model: object,
-    machine: Machine | str,
-    train: str,
-    *,
-    stages: str = "auto",
-    interleave: int = 1,
-    overlap: bool = False,
-    strategy: str | Path | None = None,
-    inputs: object = None,
-    batch: int | None = None,
-    loss: str | None = None,
-    recompute: str = "none",
-    precision: str | None = None,
-    compare: bool = True,
-    memory: int | str | None = None,
-    space_name: str | None = None,
-    time_limit_s: Limit = "default",
-    work_limit: int | None = None,
-    gap: Fraction | None = None,
-    effort: EffortName = "normal",
-) -> Plan:
+@keywords_of(PipelineKeywords)
+def pipeline(options: PipelineKeywords) -> Plan:
     """A training step cut into stages, each with placements of its own on an equal part of the machine, checked.
 
     `stages`: "auto", or "P:M" for P stages and M micro-batches, or "P:M:V" with V chunks of the model on every stage;
@@ -171,18 +172,20 @@ def pipeline(
     from shardproof.formal.plans.request import TENSORS, PlanRequest
     from shardproof.formal.verbs.combinations import PLAN
 
-    require_keywords(PLAN, pipeline, locals(), pipeline=stages)
-    if recompute == TENSORS:
+    require_keywords(PLAN, options, stages=options.stages)
+    if options.recompute == TENSORS:
         raise InputError("stages compute whole blocks again: recompute='auto', or plan(.., stages=..) for both")
-    space_name, share, limit = _counting(effort, space_name, gap, time_limit_s, work_limit)
-    graph, target, settings = _graph(model, inputs, batch, None, compare, True), planned_machine(machine), None
-    if strategy is not None:
-        said = pipelined_settings(strategy)
+    share, limit = options.enough()
+    (graph, _), target = options.graph(trained=True), planned_machine(options.machine)
+    settings, precision = None, options.precision
+    if options.strategy is not None:
+        said = pipelined_settings(options.strategy)
         precision = precision or said.precision
-        settings = settings_of_step(said, graph, train, recompute, precision, str(strategy)[:200])
-    what = graph, target, train, loss, recompute, _space(space_name), _bytes(memory)
+        place = str(options.strategy)[:200]
+        settings = settings_of_step(said, graph, options.train, options.recompute, precision, place)
+    what = graph, target, options.train, options.loss, options.recompute, _space(options.usual_space), options.bytes
     request = PlanRequest(*what, gap=share, precision=precision)
-    asked = pipeline_request(request, stages, interleave=interleave, overlap=overlap)
+    asked = pipeline_request(request, options.stages, (), options.interleave, options.overlap)
     return _answer(_pipelined(graph, asked, settings, limit))
 
 
@@ -193,39 +196,23 @@ def load(path: Path | str) -> Plan:
     return Plan(FrontDoor().open(Path(path)))
 
 
-def audit(
-    model: object,
-    machine: Machine | str,
-    strategy: str | Path | Splits,
-    *,
-    inputs: object = None,
-    batch: int | None = None,
-    attention: Attention | None = None,
-    compare: bool = True,
-    memory: int | str | None = None,
-    space_name: str | None = None,
-    carry: bool = False,
-    engine: Engine = "native",
-    time_limit_s: Limit = "default",
-    work_limit: int | None = None,
-    gap: Fraction | None = None,
-    effort: EffortName = "normal",
-) -> AuditReport:
+@keywords_of(AuditKeywords)
+def audit(options: AuditKeywords) -> AuditReport:
     """Whether a strategy is optimal, refuted by a better one, or undecided.
 
     `strategy`: {operator or glob: {axis: {level: degree}}}, a file of that, or a framework's settings, as a file or as
     text ("FULL_SHARD").  `carry`: take it to the operators that its own are joined to, instead of leaving those to the
     solver; `effort` as for `plan`, but for the space.  What is said was accepted by the checker.
     """
-    from shardproof.formal.explain.request import AuditRequest, carry_out_audit, is_confirmed
+    from shardproof.formal.explain.request import AuditRequest, carry_out_audit, is_confirmed, strategy_for
     from shardproof.formal.verbs.combinations import AUDIT
     from shardproof.front_door import FrontDoor
 
-    require_keywords(AUDIT, audit, locals())
-    _, share, limit = _counting(effort, space_name, gap, time_limit_s, work_limit)
-    graph, target = _graph(model, inputs, batch, attention, compare), planned_machine(machine)
-    given = _strategy(strategy, graph, target)
-    request = AuditRequest(graph, target, given, _space(space_name), _bytes(memory), carry, engine, share)
+    require_keywords(AUDIT, options)
+    share, limit = options.enough()
+    (graph, _), target = options.graph(options.attention), planned_machine(options.machine)
+    given, where = strategy_for(options.strategy, graph, target), _space(options.space_name)
+    request = AuditRequest(graph, target, given, where, options.bytes, options.carry, options.engine, share)
     report = carry_out_audit(request, limit)
     if not is_confirmed(FrontDoor(), report):
         raise RuntimeError("our own checker did not confirm the audit; please report it")
@@ -244,7 +231,7 @@ def rules(path: Path | str, time_limit_s: Limit = "default", work_limit: int | N
 
     items = load_rules(Path(path))
     judged = list(
-        judge_items(items, _limit(time_limit_s, work_limit, 60.0).clock.allowance(), 1, lambda done, total: None)
+        judge_items(items, limit_of(time_limit_s, work_limit, 60.0).clock.allowance(), 1, lambda done, total: None)
     )
     words = FrontDoor().rules(None, Library(Path(path).name, tuple(j for js in judged for j in js), (), "rules prove"))
     return {i.name: overall(tuple(words[j.rule.name] for j in js)) for i, js in zip(items, judged, strict=True)}
@@ -260,33 +247,6 @@ def machine(spec: Machine | str | Path, collectives: str | None = None, host: st
     found = spec if isinstance(spec, Machine) else load_machine(str(spec))
     found = found if host is None else found.with_host(host, "assumption: machine(host=..)")
     return found if collectives is None else found.with_collectives(collectives)
-
-
-def _share(gap: Fraction | float | str) -> Fraction:
-    """A gap: a part of a whole, less than 1; a text may say percent."""
-    share = parse_fraction(str(gap), "gap")
-    if share >= 1:
-        raise InputError(f"gap {gap} is not less than 1 (100 %); for {gap} percent write '{gap}%'")
-    return share
-
-
-def _counting(
-    effort: EffortName, space_name: str | None, gap: Fraction | None, seconds: Limit, steps: int | None
-) -> tuple[str | None, Fraction, TimeLimit]:
-    """Space, gap and limit: what was given, else what the effort says."""
-    from shardproof.formal.plans.effort import effort_of
-
-    usual = effort_of(effort)
-    return space_name or usual.space, usual.gap if gap is None else _share(gap), _limit(seconds, steps, usual.seconds)
-
-
-def _limit(seconds: Limit, steps: int | None, default_s: float = 300.0) -> TimeLimit:
-    from shardproof.formal.plans.time_limit import TimeLimit
-    from shardproof.formal.selection.model.clock import budget
-
-    if isinstance(seconds, float | int) and not 0 < seconds < inf:
-        raise InputError(f"time_limit_s {seconds} is not a number of seconds above 0; None for no limit")
-    return TimeLimit(budget(seconds, steps, default_s))
 
 
 def _answer(data: bytes) -> Plan:
@@ -335,24 +295,18 @@ def _overlapped(request: PlanRequest, limit: TimeLimit) -> bytes:
     return data
 
 
-def _rewrites(rules: tuple[Path | str, ...], rounds: int, nodes: int, seconds: float | None) -> Rewrites:
+def _rewrites(options: PlanOptions) -> Rewrites:
+    """What a joint search may use.  Raises `InputError` for numbers out of range."""
     from shardproof.front_door import FrontDoor
     from shardproof.models.joint.rules import MOST_ROUNDS, NODES_ASKED
-    from shardproof.proofs.joint.books import Rewrites
-    from shardproof.proofs.rewrites.plain import DEFAULTS
 
+    rounds, nodes, seconds = options.rewrite_rounds, options.rewrite_nodes, options.rewrite_time
     for name, value, most in (("rounds", rounds, MOST_ROUNDS), ("nodes", nodes, NODES_ASKED)):
         if not 1 <= value <= most:
             raise InputError(f"rewrite_{name}={value}: give 1 to {most}")
     if seconds is not None and not 0 < seconds < inf:
         raise InputError(f"rewrite_time {seconds} is not a number of seconds above 0; None for 30 % of the limit")
-    return Rewrites(tuple(FrontDoor().book(Path(r)) for r in rules or DEFAULTS), rounds, nodes, seconds)
-
-
-def _strategy(strategy: str | Path | Splits, graph: Graph, machine: Machine) -> Strategy | TensorLayouts:
-    from shardproof.formal.explain.request import strategy_for
-
-    return strategy_for(strategy, graph, machine)
+    return options.rewrites(FrontDoor().book)
 
 
 def _space(name: str | None) -> Space | None:
@@ -391,32 +345,8 @@ def _search(request: PlanRequest, freedoms: Freedoms, limit: TimeLimit) -> bytes
     return write_plan(None, made)
 
 
-def _graph(
-    model: object,
-    inputs: object,
-    batch: int | None,
-    attention: Attention | None = None,
-    compare: bool = True,
-    trained: bool = False,
-    originals: list[Original] | None = None,
-) -> Graph:
-    """The graph of whatever a model is; what a frontend did to it, its sizes, and what it was compared with is said on
-    stderr; `originals` takes the program.  Raises `Differs` where the graph is not what it computes."""
-    taken: list[Original] = [] if originals is None else originals
-    graph = graph_of_object(model, inputs, batch, attention, _tell, taken.append, trained)
-    for original in taken:
-        from shardproof.front_door import FrontDoor
-
-        _tell(FrontDoor().compare_import(graph, original, compare, trained).words)
-    return graph
-
-
 def _tell(note: str) -> None:
     print(f"note: {note}", file=sys.stderr)
-
-
-def _bytes(memory: int | str | None) -> int | None:
-    return None if memory is None else parse_memory(memory)
 
 
 def _no_plan(planned: Planned) -> NoPlan:

@@ -13,27 +13,25 @@ handed back was accepted by the checker; `save` writes the file that `shardproof
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from shardproof.answers import Limit
-from shardproof.models.machine.machine import Machine
+from shardproof.formal.collective_programs.options import ProgramOptions, require_word
+from shardproof.formal.schedules.options import ScheduleOptions
+from shardproof.limits import Allowance, SearchLimits, limit_of
+from shardproof.models.keywords import keywords_of
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.terminal.combinations import require_keywords
 from shardproof.models.text import InputError
 from shardproof.solutions import Equality, Placements, Reduction, Schedule, Solution, bytes_of
 
 if TYPE_CHECKING:
-    from shardproof.formal.collective_programs.asked import Engine as ProgramEngine
-    from shardproof.formal.collective_programs.request import How
-    from shardproof.formal.plans.effort import EffortName
-    from shardproof.formal.plans.time_limit import TimeLimit
     from shardproof.formal.schedules.engines.request import Answer as ScheduleAnswer
-    from shardproof.formal.schedules.engines.request import Engine as ScheduleEngine
     from shardproof.formal.selection.answer import Answer
-    from shardproof.formal.selection.solve import Engine
+    from shardproof.formal.selection.question import Engine
     from shardproof.models.collective_programs.parallelism import Matrix
     from shardproof.models.problem.selection_problem import SelectionProblem
 
@@ -41,18 +39,48 @@ Sizes = str | Sequence[int]
 """As on the command line, "4x16" or "16,2,2", or the integers."""
 
 
-def place(
-    hierarchy: Sizes,
-    axes: Sizes,
-    reductions: str | Sequence[str] = (),
-    *,
-    machine: Machine | str | None = None,
-    algorithm: str = "ring",
-    preset: str = "linked",
-    order: str = "both",
-    reading: str = "paper",
-    engine: ProgramEngine = "native",
-) -> Placements:
+@dataclass(frozen=True)
+class PlaceKeywords(ProgramOptions):
+    """See `place`."""
+
+    hierarchy: Sizes
+    axes: Sizes
+    reductions: str | Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class ReduceKeywords(ProgramOptions):
+    """See `reduce`."""
+
+    hierarchy: Sizes | None = None
+    axes: Sizes | None = None
+    over: Sizes | None = None
+    _: KW_ONLY
+    matrix: str | Matrix | None = None
+    nodes: Sizes | None = None
+    payload: int | str = "2GiB"
+    synthesis: str = "d-collapsed"
+
+
+@dataclass(frozen=True)
+class SolveKeywords(SearchLimits):
+    """See `solve`."""
+
+    problem: SelectionProblem | Path | str
+    _: KW_ONLY
+    engine: Engine = "native"
+    alone: bool = False
+    threads: int = 2
+    known: Sequence[int] | Path | str | None = None
+
+
+@dataclass(frozen=True)
+class ScheduleKeywords(Allowance, ScheduleOptions):
+    """See `schedule`."""
+
+
+@keywords_of(PlaceKeywords)
+def place(options: PlaceKeywords) -> Placements:
     """All placements of parallelism axes over a hierarchy, proved complete; for reductions also the best one.
 
     `hierarchy`, `axes`: sizes, such as "4x16" and "16,2,2".  `reductions`: "AXES:BYTES" or "AXES:BYTES*N", bytes per
@@ -72,10 +100,10 @@ def place(
     from shardproof.proofs.collective_programs.chosen import chosen_programs
     from shardproof.proofs.collective_programs.file import write_placement, write_reduction
 
-    require_keywords(PLACE, place, locals())
-    problem = PlacementProblem(_sizes(hierarchy, "hierarchy", "x"), _sizes(axes, "axes", ","))
-    wanted = [reduction(text) for text in ((reductions,) if isinstance(reductions, str) else reductions)]
-    found = place_axes(problem, wanted, machine, _how(algorithm, preset, order, reading, engine))
+    require_keywords(PLACE, options)
+    problem = PlacementProblem(_sizes(options.hierarchy, "hierarchy", "x"), _sizes(options.axes, "axes", ","))
+    texts = (options.reductions,) if isinstance(options.reductions, str) else options.reductions
+    found = place_axes(problem, [reduction(text) for text in texts], options.machine, options.how())
     matrices, told = found.placement.matrices, engine_json(found.asked).get("engine")
     if found.certificate is None or found.best is None:
         data = write_placement(None, found.placement)
@@ -86,22 +114,8 @@ def place(
     return Placements(FrontDoor().publish(None, data), data, told, matrices, found.best.matrix, costs, programs)
 
 
-def reduce(
-    hierarchy: Sizes | None = None,
-    axes: Sizes | None = None,
-    over: Sizes | None = None,
-    *,
-    matrix: str | Matrix | None = None,
-    nodes: Sizes | None = None,
-    machine: Machine | str | None = None,
-    payload: int | str = "2GiB",
-    algorithm: str = "ring",
-    preset: str = "linked",
-    order: str = "both",
-    reading: str = "paper",
-    synthesis: str = "d-collapsed",
-    engine: ProgramEngine = "native",
-) -> Reduction:
+@keywords_of(ReduceKeywords)
+def reduce(options: ReduceKeywords) -> Reduction:
     """The cheapest program that reduces over some axes, with a proof that no program of any length is cheaper.
 
     `hierarchy`, `axes`: sizes, such as "4x16" and "16,2,2"; `over`: the numbers of the axes that are reduced, "0,2".
@@ -122,15 +136,15 @@ def reduce(
     from shardproof.proofs.collective_programs.chosen import Chosen
     from shardproof.proofs.collective_programs.file import write_reduction
 
-    require_keywords(REDUCE, reduce, locals())
-    how, amount = _how(algorithm, preset, order, reading, engine), bytes_of(payload)
-    if nodes is not None:
-        made = reduce_nodes(_sizes(nodes, "nodes", ","), machine, amount, how)
+    require_keywords(REDUCE, options)
+    how, amount = options.how(), bytes_of(options.payload)
+    if options.nodes is not None:
+        made = reduce_nodes(_sizes(options.nodes, "nodes", ","), options.machine, amount, how)
     else:
-        problem = PlacementProblem(_sizes(hierarchy, "hierarchy", "x"), _sizes(axes, "axes", ","))
-        only = read_matrix(matrix) if isinstance(matrix, str) else matrix
-        tree = Hierarchy(_word(synthesis, [h.value for h in Hierarchy], "synthesis"))
-        made = reduce_axes(problem, _sizes(over, "over", ",", 0), only, machine, amount, how, tree)
+        problem = PlacementProblem(_sizes(options.hierarchy, "hierarchy", "x"), _sizes(options.axes, "axes", ","))
+        only = read_matrix(options.matrix) if isinstance(options.matrix, str) else options.matrix
+        tree = Hierarchy(require_word(options.synthesis, [h.value for h in Hierarchy], "synthesis"))
+        made = reduce_axes(problem, _sizes(options.over, "over", ",", 0), only, options.machine, amount, how, tree)
     data = write_reduction(None, made.certificate)
     published, best = FrontDoor().publish(None, data), made.winner.best
     if best.program is None or best.cost is None:
@@ -142,18 +156,8 @@ def reduce(
     return Reduction(published, data, told, sum(f.best.count for f in made.rows), chosen, where, single)
 
 
-def solve(
-    problem: SelectionProblem | Path | str,
-    *,
-    engine: Engine = "native",
-    alone: bool = False,
-    time_limit_s: Limit = "default",
-    work_limit: int | None = None,
-    gap: Fraction | float | str | None = None,
-    effort: EffortName = "normal",
-    threads: int = 2,
-    known: Sequence[int] | Path | str | None = None,
-) -> Solution:
+@keywords_of(SolveKeywords)
+def solve(options: SolveKeywords) -> Solution:
     """The best solution of a selection problem: one choice per vertex, with costs of choices and of pairs, and limits.
 
     `problem`: a file that `shardproof solve` takes, or the problem.  `engine`: "ilp" (HiGHS), "smt" (z3) or "cp-sat"
@@ -171,27 +175,26 @@ def solve(
     >>> found.status, found.cost, found.choices, found.engine["answered"]["cost"]
     ('optimal', 1, (0, 0), 1)
     """
-    from shardproof.api import _counting
     from shardproof.formal.plans.time_limit import check_seconds
     from shardproof.formal.selection.engines.consult import EngineRefused
-    from shardproof.formal.selection.solve import Engine, solve
+    from shardproof.formal.selection.question import Engine
+    from shardproof.formal.selection.solve import solve
     from shardproof.formal.verbs.combinations import SOLVE
 
-    given = {k: v for k, v in locals().items() if k in SOLVE.options}
-    require_keywords(SOLVE, globals()["solve"], given)
-    _word(engine, get_args(Engine), "engine")
-    asked = _selection_problem(problem)
-    _, share, limit = _counting(effort, None, None if gap is None else Fraction(str(gap)), time_limit_s, work_limit)
-    begun = _known(known, asked)
+    require_keywords(SOLVE, options)
+    require_word(options.engine, get_args(Engine), "engine")
+    asked = _selection_problem(options.problem)
+    share, limit = options.enough()
+    begun = _known(options.known, asked)
     limit.hold_back(check_seconds(asked, limit))
     try:
         found = solve(
             asked.check(),
             clock=limit.clock.at_most(None),
             gap=share,
-            engine=engine,
-            alone=alone,
-            threads=threads,
+            engine=options.engine,
+            alone=options.alone,
+            threads=options.threads,
             known=begun,
         )
     except EngineRefused as error:
@@ -244,20 +247,8 @@ def _solution(asked: SelectionProblem, found: Answer) -> Solution:
     return Solution(published, data, told, status, found.solution, asked.scale)
 
 
-def schedule(
-    graph: Path | str | None = None,
-    *,
-    stages: int | None = None,
-    micro_batches: int | None = None,
-    times: str | None = None,
-    send: int = 0,
-    memory: int | None = None,
-    kind: str = "best",
-    engine: ScheduleEngine = "native",
-    time_limit_s: Limit = "default",
-    work_limit: int | None = None,
-    machine: str | None = None,
-) -> Schedule:
+@keywords_of(ScheduleKeywords)
+def schedule(options: ScheduleKeywords) -> Schedule:
     """The shortest schedule of a pipeline, or a published one (`kind`) and whether a shorter one exists; or that of a
     `graph` of operators and collectives (.json).
 
@@ -269,7 +260,6 @@ def schedule(
     >>> found.makespan, found.lower_bound, found.status, len(found.starts)
     (Fraction(7, 1), Fraction(7, 1), 'optimal', 12)
     """
-    from shardproof.api import _limit
     from shardproof.formal.schedules.engines.request import Engine as Engines
     from shardproof.formal.schedules.engines.request import parse_times, schedule_graph, schedule_pipeline
     from shardproof.formal.verbs.combinations import SCHEDULE
@@ -277,19 +267,21 @@ def schedule(
     from shardproof.models.schedules.pipeline import Pipeline
     from shardproof.models.sources.overlap.graph import read_overlap
 
-    require_keywords(SCHEDULE, schedule, locals(), subject="pipeline" if graph is None else "graph")
-    _word(engine, get_args(Engines), "engine")
-    limit: TimeLimit = _limit(time_limit_s, work_limit, SCHEDULE_S)
-    clock = limit.clock.share(1 - CHECK_SHARE)
-    if graph is not None:
-        found, _ = schedule_graph(read_overlap(Path(graph), machine).problem, engine, clock)
+    require_keywords(SCHEDULE, options, subject="pipeline" if options.graph is None else "graph")
+    require_word(options.engine, get_args(Engines), "engine")
+    limit = limit_of(options.time_limit_s, options.work_limit, SCHEDULE_S)
+    clock, stages = limit.clock.share(1 - CHECK_SHARE), options.stages
+    if options.graph is not None:
+        read = read_overlap(Path(options.graph), options.machine)
+        found, _ = schedule_graph(read.problem, options.engine, clock)
     else:
-        if stages is None or micro_batches is None or times is None:
+        if stages is None or options.micro_batches is None or options.times is None:
             raise InputError('a pipeline has stages, micro_batches and times, such as 4, 8 and "1,1,1"; give all three')
-        pipe = Pipeline(parse_times(times, stages), micro_batches, send, memory).check()
-        found = schedule_pipeline(pipe, kind, engine, clock)
+        times = parse_times(options.times, stages)
+        pipe = Pipeline(times, options.micro_batches, options.send, options.memory).check()
+        found = schedule_pipeline(pipe, options.kind, options.engine, clock)
     if not found.fits:
-        raise InputError(f"{kind}: keeps more activations on a stage than the memory {memory} is for")
+        raise InputError(f"{options.kind}: keeps more activations on a stage than the memory {options.memory} is for")
     return _schedule(found)
 
 
@@ -327,28 +319,6 @@ def _sizes(value: Sizes | None, name: str, separator: str, least: int = 1) -> tu
         raise InputError(f'{name} is missing; give for example {name}="{"4x16" if separator == "x" else "0,2"}"')
     text = value if isinstance(value, str) else separator.join(map(str, value))
     return sizes(text, name, separator, least)
-
-
-def _how(algorithm: str, preset: str, order: str, reading: str, engine: str) -> How:
-    from shardproof.formal.collective_programs.asked import Engine
-    from shardproof.formal.collective_programs.request import How
-    from shardproof.formal.verbs.reduction_options import orders
-    from shardproof.models.collective_programs.collectives import READINGS
-    from shardproof.models.collective_programs.cost import PRESETS, Algorithm
-    from shardproof.models.collective_programs.parallelism import Order
-
-    _word(preset, PRESETS, "preset")
-    _word(reading, list(READINGS), "reading")
-    tried = orders(_word(order, ["both", *(o.value for o in Order)], "order"))
-    known: tuple[Engine, ...] = get_args(Engine)
-    who = next(e for e in known if e == _word(engine, known, "engine"))
-    return How(Algorithm(_word(algorithm, [a.value for a in Algorithm], "algorithm")), preset, tried, reading, who)
-
-
-def _word(value: str, words: Sequence[str], name: str) -> str:
-    if value not in words:
-        raise InputError(f"{name} {value!r}: choose one of {', '.join(words)}")
-    return value
 
 
 def equal(

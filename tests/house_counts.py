@@ -89,7 +89,7 @@ def counts(root: Path) -> dict[str, str]:
     house.ROOT = root
     readme = (root / "README.md").read_text(encoding="utf-8")
     every, docs = list(functions(root)), pages(root)
-    sizes = [((f.end_lineno or f.lineno) - f.lineno + 1, function_sizes.parameters_of(f)) for f in every]
+    sizes = [((f.end_lineno or f.lineno) - f.lineno + 1, house.parameters_of(f)) for f in every]
     modules = {name: path.read_text(encoding="utf-8") for name, path in house.modules().items()}
     tests = [
         node.name

@@ -5,6 +5,7 @@ the Python way in calls, and besides it only words.
 from __future__ import annotations
 
 import ast
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ WORDS = {
     "formal.rewriting.joint.checkpoints.again_words": "text",
     "formal.rewriting.joint.checkpoints.computed_again": "names the tensors that a plan's program computes again",
     "formal.rewriting.joint.checkpoints.tensors_on_hosts": "names the tensors that a plan's program offloads",
-    "formal.rewriting.joint.solve.has_hosts": "says whether there was anywhere to offload to",
+    "formal.rewriting.joint.job.has_hosts": "says whether there was anywhere to offload to",
     "formal.rewriting.joint.checkpoints.has_choices": "says whether there was anything to choose",
     "formal.rewriting.joint.gains.gains": "remarks about rewritings",
     "formal.rewriting.joint.gains.lines": "text",
@@ -131,3 +132,27 @@ def test_it_can_say_no() -> None:
     assert private(ROOT / "formal/verbs/extraction.py") >= {"formal.rewriting.egraphs.solve.extract"}
     assert {"formal.plans.request.carry_out", "verify.verbs.kinds.require_known"} <= OURS
     assert "formal.plans.plan.plan_graph" not in OURS
+
+
+def test_python_and_the_command_line_have_one_list_of_options() -> None:
+    """What both take is written once: the classes of both begin with the same one."""
+    from shardproof.api import PlanKeywords
+    from shardproof.formal.collective_programs.options import ProgramOptions
+    from shardproof.formal.plans.options import PlanOptions, RewriteOptions
+    from shardproof.formal.schedules.options import ScheduleOptions
+    from shardproof.formal.verbs.audit import AuditOptions
+    from shardproof.formal.verbs.place import PlaceOptions
+    from shardproof.formal.verbs.plan import PlanCommand
+    from shardproof.formal.verbs.reduce import ReduceOptions
+    from shardproof.formal.verbs.schedule import ScheduleCommand
+    from shardproof.problems import PlaceKeywords, ReduceKeywords, ScheduleKeywords
+
+    for both, kinds in {
+        PlanOptions: (PlanKeywords, PlanCommand),
+        RewriteOptions: (PlanKeywords, AuditOptions),
+        ProgramOptions: (PlaceKeywords, PlaceOptions, ReduceKeywords, ReduceOptions),
+        ScheduleOptions: (ScheduleKeywords, ScheduleCommand),
+    }.items():
+        assert all(issubclass(kind, both) for kind in kinds)
+    alone = {f.name for f in fields(PlanKeywords)} - {f.name for f in fields(PlanOptions)}
+    assert alone == {"inputs", "time_limit_s", "work_limit", "gap", "effort"}

@@ -18,7 +18,7 @@ import shardproof.formal.calibration.parts as parts_module
 from shardproof.backends.execution.interpreter import RankError
 from shardproof.backends.execution.launch import mpi_available
 from shardproof.backends.execution.reference import random_inputs
-from shardproof.backends.execution.timing import measure, operator_key
+from shardproof.backends.execution.timing import Sampling, measure, operator_key
 from shardproof.backends.lowering.program import Compute, lower
 from shardproof.formal.calibration.fit import Residuals, Row, active_unknowns, fit, objective
 from shardproof.formal.calibration.parts import (
@@ -332,7 +332,7 @@ def test_measuring_plans_and_parts_on_mpi_ranks() -> None:
     graph = training_step(zoo("mlp-8192", batch=8, width=16, layers=3), "sgd")
     planning = planned(graph, "localhost:2")
     candidates = coverage(planning, extra=1)
-    times = measure(graph, (2,), candidates, rounds=3, parts=True, timeout_s=100)
+    times = measure(graph, (2,), candidates, Sampling(3, parts=True), timeout_s=100)
     assert [w.candidate for w in times.wholes] == list(range(len(candidates)))
     assert all(len(w.seconds) == 3 and 0 < w.quiet_s for w in times.wholes)
     first = {graph.operators[p.number].name for p in times.operators if p.candidate == 0}
@@ -356,4 +356,4 @@ def test_a_failing_rank_is_named() -> None:
     inputs = random_inputs(graph, 0)
     bad = {**inputs, "x": inputs["x"].astype("U8")}
     with pytest.raises(RankError, match="operator 'fc1'"):
-        measure(graph, (2,), [planning.choices((0,) * len(planning.decisions))], rounds=1, inputs=bad, timeout_s=60)
+        measure(graph, (2,), [planning.choices((0,) * len(planning.decisions))], Sampling(1), inputs=bad, timeout_s=60)

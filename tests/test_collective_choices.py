@@ -26,7 +26,7 @@ from shardproof.formal.explain.terms import PlanTerms
 from shardproof.formal.plans.given import plan_strategy
 from shardproof.formal.plans.pipelines.composed import StepShape, compose_step
 from shardproof.formal.plans.pipelines.stage_work import stage_work
-from shardproof.formal.plans.plan import plan_graph
+from shardproof.formal.plans.plan import PlacementJob, plan_graph
 from shardproof.formal.plans.strategy import parse_strategy
 from shardproof.models.collective_programs.cost import planner_cost
 from shardproof.models.communication.reduction_programs import (
@@ -85,7 +85,7 @@ def data_parallel(collectives: Collectives, machine: str = "p2-a100:2x4") -> Pla
     found = load_machine(machine).with_collectives(collectives)
     split = dict(zip((level.name for level in found.levels), found.hierarchy, strict=True))
     strategy = parse_strategy(json.dumps({"*": {"b": split}}))
-    plan = plan_strategy(small_step(), found, strategy)[0].plan
+    plan = plan_strategy(strategy, PlacementJob(small_step(), found))[0].plan
     assert plan is not None
     return plan
 

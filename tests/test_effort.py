@@ -11,8 +11,9 @@ import pytest
 
 import shardproof
 from shardproof.__main__ import run
-from shardproof.api import _counting
+from shardproof.api import ModelJob
 from shardproof.formal.plans.effort import EFFORTS, EffortName
+from shardproof.limits import SearchLimits
 from shardproof.models.text import InputError
 
 MODEL, MACHINE = "mlp-unity", "cloud-a100:2x4"
@@ -37,13 +38,15 @@ def test_python_and_the_command_line_mean_the_same(
 @pytest.mark.parametrize("effort", get_args(EffortName))
 def test_what_is_given_counts_more_than_the_effort(effort: EffortName) -> None:
     known = EFFORTS[effort]
-    space, gap, limit = _counting(effort, None, None, "default", None)
-    assert (space, gap, limit.limit_s) == (known.space, known.gap, known.seconds)
-    space, gap, limit = _counting(effort, "two-per-level", Fraction(1, 4), 7.0, None)
-    assert (space, gap, limit.limit_s) == ("two-per-level", Fraction(1, 4), 7.0)
-    assert _counting(effort, None, Fraction(0), None, None)[1:2] == (Fraction(0),)
-    assert _counting(effort, None, None, "default", 5)[2].limit_s is None  # work alone
-    assert _counting(effort, None, None, None, None)[2].limit_s is None
+    gap, limit = SearchLimits(effort=effort).enough()
+    assert (gap, limit.limit_s) == (known.gap, known.seconds)
+    gap, limit = SearchLimits(effort=effort, gap=Fraction(1, 4), time_limit_s=7.0).enough()
+    assert (gap, limit.limit_s) == (Fraction(1, 4), 7.0)
+    assert SearchLimits(effort=effort, gap=Fraction(0)).enough()[0] == 0
+    assert SearchLimits(effort=effort, work_limit=5).enough()[1].limit_s is None  # work alone
+    assert SearchLimits(effort=effort, time_limit_s=None).enough()[1].limit_s is None
+    assert ModelJob(MODEL, MACHINE, effort=effort).usual_space == known.space
+    assert ModelJob(MODEL, MACHINE, effort=effort, space_name="two-per-level").usual_space == "two-per-level"
 
 
 def test_other_words_are_refused() -> None:

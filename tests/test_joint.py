@@ -17,7 +17,7 @@ from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import build
 from shardproof.models.joint.egraph import EGraph
-from shardproof.models.joint.problem import build_joint
+from shardproof.models.joint.problem import JointSubject, build_joint
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Status, Verdict
@@ -80,7 +80,7 @@ def test_every_solution_costs_what_its_plan_costs(name: str) -> None:
     graph, machine, where = CASES[name](), load_machine("cloud-a100:2x2"), space("complete")
     egraph, derivation = saturate(graph)
     assert same_order(egraph)
-    joint = build_joint(egraph, derivation.rounds, machine, where, level=3)
+    joint = build_joint(JointSubject(egraph, derivation.rounds, machine, where, level=3))
     rng, seen = np.random.default_rng(0), 0
     for _ in range(40):
         modes = egraph.close_modes({t: str(rng.choice([n.name for n in nodes])) for t, nodes in egraph.nodes.items()})
@@ -100,7 +100,9 @@ def test_every_solution_costs_what_its_plan_costs(name: str) -> None:
 def test_without_rules_the_problem_is_that_of_the_graph() -> None:
     graph = CASES["step"]()
     alone = build(graph, load_machine("cloud-a100:2x4"), space("complete"))
-    joint = build_joint(EGraph(graph, (), graph.operators), 0, load_machine("cloud-a100:2x4"), space("complete"))
+    joint = build_joint(
+        JointSubject(EGraph(graph, (), graph.operators), 0, load_machine("cloud-a100:2x4"), space("complete"))
+    )
     assert solve(joint.problem).cost == solve(alone.problem).cost
     assert len(joint.problem.vertices) == len(alone.problem.vertices)
 

@@ -11,7 +11,7 @@ from test_joint_mutants import planned, refused
 from shardproof.formal.selection.solve import solve
 from shardproof.models.joint.choices import Kind
 from shardproof.models.joint.egraph import EGraph
-from shardproof.models.joint.problem import build_joint
+from shardproof.models.joint.problem import JointSubject, build_joint
 from shardproof.models.joint.rules import DEFINE, LIBRARY
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
@@ -225,7 +225,8 @@ def test_a_class_that_every_program_would_have_to_compute_is_refused() -> None:
     egraph = EGraph(graph, (Tensor("t", (8, 8), "float32"),), (idle, *graph.operators))
     machine, where = load_machine("cloud-a100:2x2"), space("complete")
     forced, plain = (
-        solve(build_joint(e, 1, machine, where).problem).cost for e in (egraph, EGraph(graph, (), graph.operators))
+        solve(build_joint(JointSubject(e, 1, machine, where)).problem).cost
+        for e in (egraph, EGraph(graph, (), graph.operators))
     )
     assert forced is not None and plain is not None and forced > plain
     steps = (Step(DEFINE, "idle", (), facts_of(idle)),)
@@ -268,7 +269,9 @@ def test_a_plan_is_what_the_solution_says() -> None:
     plan = planned()
     joint, solution = plan.joint, plan.certificate.claim.solution  # type: ignore[union-attr]
     assert joint is not None
-    planning = build_joint(joint.egraph, joint.derivation.rounds, plan.machine, space(plan.space), level=joint.tags)
+    planning = build_joint(
+        JointSubject(joint.egraph, joint.derivation.rounds, plan.machine, space(plan.space), level=joint.tags)
+    )
     assert wrong_choices(plan.graph, plan.choices, planning, solution) == ""
     assert wrong_choices(plan.graph, plan.choices, planning, solution[:-1])
     seen = 0

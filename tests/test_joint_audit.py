@@ -13,6 +13,7 @@ from shardproof.__main__ import run
 from shardproof.formal.explain.audit import Outcome
 from shardproof.formal.plans.strategy import Strategy
 from shardproof.formal.rewriting.joint.audit import audit_jointly, not_derived
+from shardproof.formal.rewriting.joint.job import JointJob
 from shardproof.formal.rewriting.joint.saturate import saturate
 from shardproof.formal.rewriting.joint.solve import plan_jointly
 from shardproof.formal.selection.model.clock import Clock
@@ -35,12 +36,12 @@ def test_pairs() -> None:
     graph, machine = CASES["two layers"](), load_machine(MACHINE)
     program, cost = best_program(graph)
     assert program.operators != graph.operators
-    good = audit_jointly(graph, program, FREE, machine, WHERE, clock=Clock())
+    good = audit_jointly(program, FREE, JointJob(graph, machine, WHERE, clock=Clock()))
     assert (good.outcome, good.unequal, good.costs[0]) == (Outcome.OPTIMAL, "", cost)
-    plain = audit_jointly(graph, graph, FREE, machine, WHERE, clock=Clock())
+    plain = audit_jointly(graph, FREE, JointJob(graph, machine, WHERE, clock=Clock()))
     assert plain.outcome is Outcome.REFUTED and plain.unequal == ""
     assert plain.costs[0] is not None and plain.costs[0] > cost == plain.costs[1]
-    loose = audit_jointly(graph, graph, FREE, machine, WHERE, clock=Clock(), gap=Fraction(9, 10))
+    loose = audit_jointly(graph, FREE, JointJob(graph, machine, WHERE, clock=Clock(), gap=Fraction(9, 10)))
     assert loose.outcome is Outcome.WITHIN_GAP
 
 
@@ -57,7 +58,7 @@ def test_a_program_that_is_not_derived_is_not_optimal() -> None:
             for o in program.operators
         ),
     )
-    report = audit_jointly(graph, other, FREE, machine, WHERE, clock=Clock())
+    report = audit_jointly(other, FREE, JointJob(graph, machine, WHERE, clock=Clock()))
     assert "no rule gives its operator" in report.unequal and report.outcome is Outcome.UNDECIDED
     assert "outputs" in not_derived(egraph, replace(program, outputs=()))
     assert not_derived(egraph, replace(program, tensors=tuple(replace(t, dtype="float64") for t in program.tensors)))

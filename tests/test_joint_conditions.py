@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from test_joint_memory import PLENTY
 
+from shardproof.formal.rewriting.joint.job import Joint
 from shardproof.formal.rewriting.joint.saturate import saturate
-from shardproof.formal.rewriting.joint.solve import Joint, joint_plan, plan_jointly
+from shardproof.formal.rewriting.joint.solve import joint_plan, plan_jointly
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.relax_resources import relax_resources
 from shardproof.models.cost.limits import Counter
 from shardproof.models.joint.choices import Block, Kind
-from shardproof.models.joint.problem import JointDecision, JointPlanning, build_joint
+from shardproof.models.joint.problem import JointDecision, JointPlanning, JointSubject, build_joint
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import LowerBound, Optimal, Verdict
@@ -37,7 +38,7 @@ MACHINE, WHERE = load_machine("cloud-a100:1x2"), space("complete")
 @cache
 def problem(level: int) -> JointPlanning:
     egraph, derivation = saturate(CASES["step"]())
-    return build_joint(egraph, derivation.rounds, MACHINE, WHERE, level=level)
+    return build_joint(JointSubject(egraph, derivation.rounds, MACHINE, WHERE, level=level))
 
 
 def changed(p: JointPlanning, v: int, blocks: tuple[Block, ...]) -> JointPlanning:
@@ -229,7 +230,7 @@ def built(changed_to: Change, monkeypatch: pytest.MonkeyPatch, memory: int | Non
     found = searched(memory)
 
     def other(*of: object, **more: object) -> JointPlanning:
-        planning = build_joint(*of, **more)  # type: ignore[arg-type]
+        planning = build_joint(JointSubject(*of, **more))  # type: ignore[arg-type]
         return replace(planning, problem=changed_to(planning.problem))
 
     planning = replace(found.planning, problem=changed_to(found.planning.problem))

@@ -12,7 +12,7 @@ from shardproof.formal.rewriting.joint.saturate import saturate
 from shardproof.formal.rewriting.joint.solve import joint_plan, plan_jointly
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.selection import build
-from shardproof.models.joint.problem import build_joint
+from shardproof.models.joint.problem import JointSubject, build_joint
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Status, Verdict
@@ -40,7 +40,7 @@ def test_no_program_needs_more_than_its_rows_say(name: str, level: int) -> None:
     """
     graph, machine, where = GRAPHS[name](), load_machine("cloud-a100:2x2"), space("complete")
     egraph, derivation = saturate(graph)
-    joint = build_joint(egraph, derivation.rounds, machine, where, level=level, memory_limit=PLENTY)
+    joint = build_joint(JointSubject(egraph, derivation.rounds, machine, where, level=level, memory_limit=PLENTY))
     rng = np.random.default_rng(0)
     for k in range(12):
         chosen = {} if k < 4 else {t: str(rng.choice([n.name for n in nodes])) for t, nodes in egraph.nodes.items()}
@@ -59,7 +59,7 @@ def test_no_program_needs_more_than_its_rows_say(name: str, level: int) -> None:
 def test_every_changed_row_is_found(name: str, level: int) -> None:
     egraph, derivation = saturate(GRAPHS[name]())
     machine, where = load_machine("cloud-a100:2x2"), space("complete")
-    fresh = build_joint(egraph, derivation.rounds, machine, where, level=level, memory_limit=PLENTY)
+    fresh = build_joint(JointSubject(egraph, derivation.rounds, machine, where, level=level, memory_limit=PLENTY))
     programs, rng = Programs(egraph), random.Random(level)
 
     def wrong(usages: tuple) -> str:  # type: ignore[type-arg]
@@ -87,7 +87,9 @@ def test_plans_under_a_limit() -> None:
     graph, machine, where = CASES["step"](), load_machine("cloud-a100:2x2"), space("complete")
     free = plan_jointly(graph, machine, where, clock=Clock())
     assert free.answer.solution is not None and free.answer.cost is not None
-    plenty = build_joint(free.planning.egraph, free.planning.rounds, machine, where, memory_limit=PLENTY, level=3)
+    plenty = build_joint(
+        JointSubject(free.planning.egraph, free.planning.rounds, machine, where, memory_limit=PLENTY, level=3)
+    )
     modes, choices = free.planning.modes(free.answer.solution), free.planning.plan(free.answer.solution)[1]
     peak = plenty.problem.peak_of(plenty.solution(modes, choices))[0]
     loose = plan_jointly(graph, machine, where, clock=Clock(), memory_limit=peak, level=3)

@@ -15,7 +15,7 @@ from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.limits import Counter
 from shardproof.models.joint.choices import Kind
 from shardproof.models.joint.egraph import EGraph
-from shardproof.models.joint.problem import JointPlanning, build_joint
+from shardproof.models.joint.problem import JointPlanning, JointSubject, build_joint
 from shardproof.models.joint.rules import STATEMENTS
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
@@ -167,7 +167,7 @@ def test_every_changed_number_is_found(level: int) -> None:
     """One entry of one table, one cost, one map at a time; all entries are compared here."""
     egraph, derivation = saturate(CASES["step"]())
     machine, where = load_machine("cloud-a100:2x2"), space("complete")
-    fresh = build_joint(egraph, derivation.rounds, machine, where, level=level)
+    fresh = build_joint(JointSubject(egraph, derivation.rounds, machine, where, level=level))
     counter, rng = Counter(machine.hierarchy, where), random.Random(level)
 
     def wrong(planning: JointPlanning) -> str:
@@ -198,7 +198,9 @@ def test_every_changed_number_is_found(level: int) -> None:
 @pytest.mark.parametrize("level", [1, 3])
 def test_missing_choices_and_edges_are_found(level: int) -> None:
     egraph, derivation = saturate(CASES["step"]())
-    fresh = build_joint(egraph, derivation.rounds, load_machine("cloud-a100:2x2"), space("complete"), level=level)
+    fresh = build_joint(
+        JointSubject(egraph, derivation.rounds, load_machine("cloud-a100:2x2"), space("complete"), level=level)
+    )
     programs = Programs(egraph)
     for v, d in enumerate(fresh.decisions):
         for i in range(len(d.blocks)):

@@ -16,7 +16,7 @@ from shardproof.formal.rewriting.joint.saturate import RULES, same_order, satura
 from shardproof.formal.rewriting.joint.solve import joint_plan, plan_jointly
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.selection import build
-from shardproof.models.joint.problem import build_joint
+from shardproof.models.joint.problem import JointSubject, build_joint
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Status, Verdict
@@ -342,7 +342,7 @@ def test_programs_cost_alone_what_they_cost_jointly(make: Callable[[], Graph]) -
     graph, machine, where = make(), load_machine("cloud-a100:2x2"), space("complete")
     egraph, derivation = safe(graph)
     assert same_order(egraph)
-    joint = build_joint(egraph, derivation.rounds, machine, where, level=2)
+    joint = build_joint(JointSubject(egraph, derivation.rounds, machine, where, level=2))
     rng = np.random.default_rng(1)
     for _ in range(12):
         modes = egraph.close_modes({t: str(rng.choice([n.name for n in nodes])) for t, nodes in egraph.nodes.items()})

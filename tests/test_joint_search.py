@@ -20,7 +20,7 @@ from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import build
 from shardproof.models.joint.choices import MOST_TAGS, Skeleton
 from shardproof.models.joint.egraph import EGraph
-from shardproof.models.joint.problem import JointPlanning, build_joint
+from shardproof.models.joint.problem import JointPlanning, JointSubject, build_joint
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Status, Verdict
@@ -63,7 +63,7 @@ def test_never_worse_than_the_plain_plan_under_a_limit(monkeypatch: pytest.Monke
 
     def narrow(egraph: EGraph, rounds: int, *of: Any, memory_limit: int | None = None, **more: Any) -> JointPlanning:
         less = memory_limit // 4 if rounds and memory_limit is not None else memory_limit
-        return build_joint(egraph, rounds, *of, memory_limit=less, **more)
+        return build_joint(JointSubject(egraph, rounds, *of, memory_limit=less, **more))
 
     monkeypatch.setattr(search, "build_joint", narrow)
     for clock in (Clock(), work(1.0)):
@@ -103,7 +103,9 @@ def test_tags_of_too_many_readers_say_less() -> None:
     assert {len(b.tag) for b in Skeleton(few, MIDDLE).rests["g"]} == {3}
     assert {len(b.tag) for b in Skeleton(many[0], MIDDLE).rests["g"]} == {0}
     for level in (MIDDLE, LARGE):
-        planning = build_joint(many[0], many[1].rounds, load_machine("cloud-a100:1x2"), WHERE, level=level)
+        planning = build_joint(
+            JointSubject(many[0], many[1].rounds, load_machine("cloud-a100:1x2"), WHERE, level=level)
+        )
         assert wrong_skeleton(planning, Programs(many[0])) == ""
 
 

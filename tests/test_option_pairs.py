@@ -59,7 +59,7 @@ PLAN: Mapping[str, tuple[str, ...]] = {
     "gap": ("--gap", "7%"),
     "threads": ("--threads", "1"),
     "strategy": ("--strategy", "strategy.json"),
-    "pipeline": ("--pipeline", "2:2"),
+    "stages": ("--pipeline", "2:2"),
     "interleave": ("--interleave", "2"),
     "without": ("--without", "tensor"),
     "overlap": ("--overlap",),
@@ -112,9 +112,9 @@ def planners(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "build_step", once(planning.build_step))
     monkeypatch.setattr(pipelines, "divide", once(pipelines.divide))
     monkeypatch.setattr(pipelines, "pairs_of", once(pipelines.pairs_of))
-    monkeypatch.setattr(planning, "plan_graph", recorded("plan_graph"))
+    monkeypatch.setattr(planning, "plan_job", recorded("plan_job"))
     monkeypatch.setattr(planning, "plan_strategy", recorded("plan_strategy"))
-    monkeypatch.setattr(joint, "plan_jointly", recorded("plan_jointly"))
+    monkeypatch.setattr(joint, "plan_job_jointly", recorded("plan_job_jointly"))
     monkeypatch.setattr(views, "plan_submeshes", recorded("plan_views"))
     monkeypatch.setattr(verb, "plan_overlap", recorded("plan_overlap", 0))
     monkeypatch.setattr(verb, "plan_portfolio", recorded("plan_portfolio", 0))
@@ -138,10 +138,10 @@ STARTS = {
         ("--train", "sgd", "--memory", "1GiB", "--recompute", "tensors"), ("train", "memory", "recompute")
     ),
     "cut": (("--train", "sgd", "--memory", "1GiB", "--micro-batch", "auto"), ("train", "memory", "micro_batch")),
-    "pipelined": (("--train", "sgd", "--pipeline", "2:2"), ("train", "pipeline")),
-    "searched": (("--train", "sgd", "--pipeline", "auto"), ("train", "pipeline")),
-    "interleaved": (("--train", "sgd", "--pipeline", "2:2:2"), ("train", "pipeline")),
-    "configured": (("--train", "sgd", "--pipeline", "2:2", "--strategy", "settings.json"), ("train", "pipeline", "strategy")),
+    "pipelined": (("--train", "sgd", "--pipeline", "2:2"), ("train", "stages")),
+    "searched": (("--train", "sgd", "--pipeline", "auto"), ("train", "stages")),
+    "interleaved": (("--train", "sgd", "--pipeline", "2:2:2"), ("train", "stages")),
+    "configured": (("--train", "sgd", "--pipeline", "2:2", "--strategy", "settings.json"), ("train", "stages", "strategy")),
     "overlapped": (("--train", "sgd", "--overlap"), ("train", "overlap")),
     "with views": (("--train", "sgd", "--views"), ("train", "views")),
     "joint": (("--train", "sgd", "--joint"), ("train", "joint")),
@@ -190,7 +190,7 @@ DEAR = {"of a step that must fit", "recomputed", "cut", "searched", "interleaved
 def test_plan(start: str, folder: Path) -> None:
     more, given = STARTS[start]
     probes = {k: v for k, v in PLAN.items() if k not in given}
-    if "pipeline" in given and "strategy" in probes:
+    if "stages" in given and "strategy" in probes:
         probes["strategy"] = ("--strategy", "settings.json")
     if "best" in given:
         probes["without"] = ("--without", "overlap")
@@ -451,7 +451,8 @@ def test_verbs(verb: str, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 AUDIT: Mapping[str, tuple[str, ...]] = {
-    **{name: PLAN[name] for name in ("train", "recompute", "batch", "attention", "memory", "space_name", "pipeline")},
+    **{name: PLAN[name] for name in ("train", "recompute", "batch", "attention", "memory", "space_name")},
+    "pipeline": PLAN["stages"],
     "against": ("--against", "FULL_SHARD"),
     "precision": PLAN["precision"],
     "carry": ("--propagate",),

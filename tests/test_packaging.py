@@ -55,6 +55,7 @@ def test_only_the_front_door_lies_in_the_root() -> None:
         "api.py",
         "capture.py",
         "front_door.py",
+        "limits.py",
         "on_ranks.py",
         "problems.py",
         "solutions.py",

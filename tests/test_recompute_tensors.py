@@ -37,7 +37,7 @@ from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.relax_resources import relax_resources
 from shardproof.models.cost.selection import build
 from shardproof.models.joint.egraph import EGraph
-from shardproof.models.joint.problem import build_joint
+from shardproof.models.joint.problem import JointSubject, build_joint
 from shardproof.models.joint.rules import AGAIN, EQUAL, FIRST, LIBRARY
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
@@ -253,7 +253,9 @@ def test_with_rules_too() -> None:
     wide, proof = with_recomputation(egraph, derivation, step)
     assert wrong_derivation(wide, proof) == ""
     assert len(without_rules(wide, proof)) < len(wide.operators)
-    build_joint(wide, proof.rounds, MACHINE, WHERE, level=1, memory_limit=1 << 40, library=proof.rules_name)
+    build_joint(
+        JointSubject(wide, proof.rounds, MACHINE, WHERE, level=1, memory_limit=1 << 40, library=proof.rules_name)
+    )
 
 
 MODELS = ("attention", "conv-stack", "dlrm", "mlp-unity", "transformer-layer", "xdl")

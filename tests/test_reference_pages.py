@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import reference_pages
 
@@ -22,3 +24,27 @@ def test_nothing_is_left_out() -> None:
     assert all(f"\n## {name}\n" in text for name in shardproof.__all__ if name != "__version__")
     for _, command in reference_pages.commands():
         assert command.help and all(p.help for p in command.params if p.param_type_name == "option"), command.name
+
+
+def test_every_keyword_of_plan_is_explained() -> None:
+    """It has them from a class (`models.keywords`), where a new one is one line."""
+    keywords = set(inspect.signature(shardproof.plan).parameters) - {"machine"}
+    assert len(keywords) > 30
+    assert not {name for name in keywords if f"`{name}`" not in (shardproof.plan.__doc__ or "")}
+
+
+EXAMPLE = {
+    "plan": ("mlp-unity", "localhost:2"),
+    "pipeline": ("mlp-unity", "localhost:2", "sgd"),
+    "audit": ("mlp-unity", "localhost:2", {}),
+    "solve": ("p.json",),
+    "place": ("2x4", "2,4"),
+    "reduce": (),
+    "schedule": (),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLE)
+def test_misspelled_keywords_are_refused_by_name(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"{name}\(\) .*unexpected keyword argument 'thraeds'"):
+        getattr(shardproof, name)(*EXAMPLE[name], thraeds=1)

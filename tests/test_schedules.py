@@ -15,7 +15,7 @@ from shardproof.__main__ import run
 from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.lowering.program import lower
 from shardproof.formal.plans.given import plan_strategy
-from shardproof.formal.plans.plan import plan_graph
+from shardproof.formal.plans.plan import PlacementJob, plan_graph
 from shardproof.formal.plans.schedules import ScheduleConflict, propagate
 from shardproof.formal.plans.strategy import StrategyError, parse_strategy
 from shardproof.models.communication.choices import check_choices
@@ -127,10 +127,10 @@ def test_one_schedule_is_carried_through_a_model(name: str) -> None:
 
 def test_a_given_schedule_becomes_a_plan_with_its_gap() -> None:
     target = load_machine("localhost:4")
-    planned, carried = plan_strategy(CHAIN, target, parse_strategy('{"first": {"n": {"0": 4}}}'))
+    planned, carried = plan_strategy(parse_strategy('{"first": {"n": {"0": 4}}}'), PlacementJob(CHAIN, target))
     assert planned.plan is not None and planned.plan.choices == carried.choices
     assert planned.answer.lower_bound <= planned.answer.cost
-    best, _ = plan_strategy(CHAIN, target, parse_strategy('{"first": {"m": {"0": 4}}}'))
+    best, _ = plan_strategy(parse_strategy('{"first": {"m": {"0": 4}}}'), PlacementJob(CHAIN, target))
     assert best.answer.lower_bound == planned.answer.lower_bound
 
 
@@ -151,7 +151,7 @@ def test_the_gap_of_a_given_schedule_is_the_whole_gap() -> None:
     what labels fixed to beat it leave.
     """
     graph, machine = training_step(zoo("attention", batch=8), "adam"), load_machine("cloud-a100:2x2")
-    planned, _ = plan_strategy(graph, machine, parse_strategy('{"*": {"b": {"1": 2}}}'))
+    planned, _ = plan_strategy(parse_strategy('{"*": {"b": {"1": 2}}}'), PlacementJob(graph, machine))
     best = plan_graph(graph, machine).answer
     answer = planned.answer
     assert answer.certificate is not None and best.cost is not None

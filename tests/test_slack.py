@@ -15,8 +15,9 @@ from shardproof.formal.selection.answer import Answer
 from shardproof.formal.selection.bound.plain import plain_dual
 from shardproof.formal.selection.options import Options
 from shardproof.formal.selection.options.solve import SolveOptions
+from shardproof.formal.selection.question import Engine
 from shardproof.formal.selection.relax_resources import WithoutRows, relax_resources
-from shardproof.formal.selection.solve import Engine, search_answer, solve
+from shardproof.formal.selection.solve import search_answer, solve
 from shardproof.formal.selection.tree.run import Run
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Status, Verdict, WithinGap

@@ -34,7 +34,7 @@ from shardproof.backends.execution.job import Options
 from shardproof.backends.execution.launch import mpi_available
 from shardproof.backends.execution.reference import run_graph
 from shardproof.backends.execution.repeatable import repeatable
-from shardproof.backends.execution.train_rank import train_job
+from shardproof.backends.execution.train_rank import Goal, train_job
 from shardproof.backends.execution.trainer import Trainer
 from shardproof.backends.execution.training_run import StepDone, begin, in_one_process
 from shardproof.backends.kernels.library import OURS
@@ -604,7 +604,7 @@ def test_mpi_ranks_train_and_go_on(kind: str, files: Path, tmp_path: Path) -> No
 
     def ranks(last: int, resume: Path | None, results: bool, save: Path | None = None) -> dict[str, np.ndarray]:
         begun = begin(plan, "p.spz", resume=resume)
-        return train_job(plan, begun, Options(), last, 60.0, told.append, save=save, results=results)[0]
+        return train_job(plan, begun, Options(), Goal(last, save, results=results), 60.0, told.append)[0]
 
     whole = ranks(4, None, True)
     ranks(2, None, False, tmp_path)

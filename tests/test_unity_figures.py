@@ -9,7 +9,8 @@ from fractions import Fraction
 
 from shardproof.formal.explain.parallel_graph import priced_graph
 from shardproof.formal.rewriting.joint.growth import safe
-from shardproof.formal.rewriting.joint.solve import Joint, plan_jointly
+from shardproof.formal.rewriting.joint.job import Joint
+from shardproof.formal.rewriting.joint.solve import plan_jointly
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.restrict import restrict
 from shardproof.formal.selection.solve import solve

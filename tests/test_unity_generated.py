@@ -22,9 +22,10 @@ from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.formal.rewriting.derive import Deriver
 from shardproof.formal.rewriting.joint import saturate as saturation
+from shardproof.formal.rewriting.joint.job import Joint
 from shardproof.formal.rewriting.joint.rules.library import rules_of
 from shardproof.formal.rewriting.joint.saturate import saturate
-from shardproof.formal.rewriting.joint.solve import Joint, joint_plan, plan_jointly
+from shardproof.formal.rewriting.joint.solve import joint_plan, plan_jointly
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.communication.choices import Choices
 from shardproof.models.layout.placement import space

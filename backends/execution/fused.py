@@ -62,6 +62,29 @@ class MemberError(RuntimeError):
         self.member, self.reason = member, reason
 
 
+@dataclass(frozen=True, eq=False)
+class _Chain:
+    """A chain to be executed: its step, the boxes of its members, memory by slot, and what normalisations share."""
+
+    xp: ModuleType
+    graph: Graph
+    step: Fused
+    boxes: Sequence[dict[str, tuple[int, int]]]
+    slots: Mapping[str, Array]
+    library: Library
+    moments: dict[str, Kept]
+
+    @property
+    def result_members(self) -> list[int]:
+        """Members that are results."""
+        return list(dict.fromkeys(k for _, k in self.step.results))
+
+    @property
+    def whole(self) -> tuple[tuple[int, int], ...]:
+        """The output box."""
+        return tuple(self.boxes[0][a] for a in self.graph.operators[self.step.members[0].operator].output.axes)
+
+
 def execute_fused(
     xp: ModuleType,
     graph: Graph,
@@ -77,16 +100,16 @@ def execute_fused(
     Raises `MemberError`.
     """
     boxes = [{a.name: i for a, i in zip(graph.operators[m.operator].axes, m.box, strict=True)} for m in step.members]
-    wanted = list(dict.fromkeys(k for _, k in step.results))
+    chain = _Chain(xp, graph, step, boxes, slots, library, {} if moments is None or run is not None else moments)
     own = _own(graph, step, slots, library) if run is None and isinstance(library, ChainLibrary) else None
     if own is not None:
         found = own
     elif len({tuple(b[a] for a in graph.operators[m.operator].output.axes) for m, b in zip(step.members, boxes)}) > 1:
-        found = _apart(xp, graph, step, boxes, slots, library, wanted)
+        found = _apart(chain)
     elif run is not None:
-        found = _generated(xp, graph, step, boxes, slots, library, run)
+        found = _generated(chain, run)
     else:
-        found = _chunked(xp, graph, step, boxes, slots, library, wanted, {} if moments is None else moments)
+        found = _chunked(chain)
     return {slot: found[k] for slot, k in step.results}
 
 
@@ -97,45 +120,31 @@ def _own(graph: Graph, step: Fused, slots: Mapping[str, Array], library: ChainLi
         raise MemberError(0, e) from e
 
 
-def _apart(
-    xp: ModuleType,
-    graph: Graph,
-    step: Fused,
-    boxes: Sequence[dict[str, tuple[int, int]]],
-    slots: Mapping[str, Array],
-    library: Library,
-    wanted: Sequence[int],
-) -> dict[int, Array]:
+def _apart(chain: _Chain) -> dict[int, Array]:
     """Members one after another, each on its own box: chains with reductions whose library does not take them."""
+    graph, step, slots = chain.graph, chain.step, chain.slots
     linked, values = dict(step.links), list[Block]()
-    for k, (member, box) in enumerate(zip(step.members, boxes, strict=True)):
+    for k, (member, box) in enumerate(zip(step.members, chain.boxes, strict=True)):
         op = graph.operators[member.operator]
         given = [values[linked[s]] if s in linked else Block(slots[s], origin) for s, origin in member.operands]
         try:
-            values.append(Block(library.execute(xp, op, graph, box, given), tuple(box[a][0] for a in op.output.axes)))
+            made = chain.library.execute(chain.xp, op, graph, box, given)
+            values.append(Block(made, tuple(box[a][0] for a in op.output.axes)))
         except Exception as e:
             raise MemberError(k, e) from e
-    return {k: values[k].array for k in wanted}
+    return {k: values[k].array for k in chain.result_members}
 
 
-def _chunked(
-    xp: ModuleType,
-    graph: Graph,
-    step: Fused,
-    boxes: Sequence[dict[str, tuple[int, int]]],
-    slots: Mapping[str, Array],
-    library: Library,
-    wanted: Sequence[int],
-    moments: dict[str, Kept],
-) -> dict[int, Array]:
+def _chunked(chain: _Chain) -> dict[int, Array]:
+    xp, graph, step, boxes, slots = chain.xp, chain.graph, chain.step, chain.boxes, chain.slots
+    library, whole = chain.library, chain.whole
     out_axes = [graph.operators[m.operator].output.axes for m in step.members]
-    whole = tuple(boxes[0][a] for a in out_axes[0])
     fixed = {
         axes.index(a) for m, axes in zip(step.members, out_axes, strict=True) for a in graph.operators[m.operator].over
     }
     parts = [whole] if library.passes else list(chunks(whole, fixed, CHUNK * (2 if fixed else 1)))
     if len(parts) == 1 and not library.passes:
-        return _members(xp, graph, step, boxes, slots, library, whole, {}, moments)
+        return _members(chain, whole, {})
     views = {
         k: _views(xp, graph, m, box, slots, dict(step.links))
         for k, (m, box) in enumerate(zip(step.members, boxes, strict=True))
@@ -144,15 +153,15 @@ def _chunked(
     }
     if len(parts) == 1:
         here = {k: [v.on(v.box) if isinstance(v, Padded) else v for v in each] for k, each in views.items()}
-        return _members(xp, graph, step, boxes, slots, library, whole, here, moments)
+        return _members(chain, whole, here)
     results: dict[int, Array] = {}
     for part in parts:
         where = tuple(slice(lo - low, hi - low) for (lo, hi), (low, _) in zip(part, whole, strict=True))
         cut = {k: [_part(v, where, part) for v in each] for k, each in views.items()}
         last = len(step.members) - 1
         into = results[last][where] if last in results else None
-        values = _members(xp, graph, step, boxes, slots, library, part, cut, moments, into)
-        for k in wanted:
+        values = _members(chain, part, cut, into)
+        for k in chain.result_members:
             if k not in results:
                 results[k] = _destination(xp, step, slots, whole, values[k])
             if values[k] is not into:
@@ -237,15 +246,9 @@ def _destination(
 
 
 def _members(
-    xp: ModuleType,
-    graph: Graph,
-    step: Fused,
-    boxes: Sequence[dict[str, tuple[int, int]]],
-    slots: Mapping[str, Array],
-    library: Library,
+    chain: _Chain,
     part: Sequence[tuple[int, int]],
     cut: Mapping[int, Sequence[Array | None]],
-    moments: dict[str, Kept],
     into: Array | None = None,
 ) -> dict[int, Array]:
     """The values of the members that are results, on a part of the output box, in memory of their own; `cut`: operands
@@ -255,11 +258,11 @@ def _members(
     as small as its operands.  A value is forgotten behind its last reader, which writes into its memory where the
     library can (`Library.writes`); else the next one gets it, in cache.
     """
+    xp, graph, step, library, wanted = chain.xp, chain.graph, chain.step, chain.library, chain.result_members
     linked, values, twins = dict(step.links), dict[int, Array](), dict[_Twin, Array]()
-    wanted = list(dict.fromkeys(k for _, k in step.results))
     low, shape = tuple(lo for lo, _ in part), tuple(hi - lo for lo, hi in part)
     last = {linked[slot]: k for k, m in enumerate(step.members) for slot, _ in m.operands if slot in linked}
-    for k, (member, box) in enumerate(zip(step.members, boxes, strict=True)):
+    for k, (member, box) in enumerate(zip(step.members, chain.boxes, strict=True)):
         op = graph.operators[member.operator]
         ends = [j for j, reader in last.items() if reader == k and j not in wanted]
         try:
@@ -276,10 +279,10 @@ def _members(
                 blocks = [
                     Block(xp.broadcast_to(values[linked[slot]], shape), low)
                     if slot in linked
-                    else Block(slots[slot], origin)
+                    else Block(chain.slots[slot], origin)
                     for slot, origin in member.operands
                 ]
-                values[k] = library.execute(xp, op, graph, here, blocks, None, kept_for(moments, member))
+                values[k] = library.execute(xp, op, graph, here, blocks, None, kept_for(chain.moments, member))
         except Exception as e:
             raise MemberError(k, e) from e
         for j in ends:
@@ -380,25 +383,16 @@ def chunks(whole: Sequence[tuple[int, int]], fixed: set[int], most: int) -> Iter
     yield from product(*cuts)
 
 
-def _generated(
-    xp: ModuleType,
-    graph: Graph,
-    step: Fused,
-    boxes: Sequence[dict[str, tuple[int, int]]],
-    slots: Mapping[str, Array],
-    library: Library,
-    run: Run,
-) -> dict[int, Array]:
-    whole = tuple(boxes[0][a] for a in graph.operators[step.members[0].operator].output.axes)
+def _generated(chain: _Chain, run: Run) -> dict[int, Array]:
     try:
-        planned: list[Launch] = launches(xp, graph, step, boxes, slots)
+        planned: list[Launch] = launches(chain.xp, chain.graph, chain.step, chain.boxes, chain.slots)
         results: dict[int, Array] = {}
         for launch in planned:
             run(launch.kernel, launch.arrays)
             results.update(launch.results)
         return results
     except KernelTextError:
-        return _members(xp, graph, step, boxes, slots, library, whole, {}, {})
+        return _members(chain, chain.whole, {})
 
 
 def alone(step: Compute) -> Fused:

@@ -142,25 +142,39 @@ def run_rank(
     return {tensor: state.slots[tensor] for tensor, _ in program.outputs}
 
 
+@dataclass(frozen=True, eq=False)
+class Surroundings:
+    """What a rank reaches: the others, blocks of the inputs, the module of its arrays, who looks on."""
+
+    transport: Transport
+    source: Source
+    xp: ModuleType
+    recorder: Recorder | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """What a rank holds: blocks by slot, and what some of them hold before it is rounded (`exact`)."""
+
+    slots: dict[str, Array] = field(default_factory=dict)
+    exact: dict[str, Array] = field(default_factory=dict)
+
+
 def run_part(
     program: Program,
     rank: int,
     positions: Iterable[int],
-    transport: Transport,
-    source: Source,
-    xp: ModuleType,
-    slots: dict[str, Array],
+    around: Surroundings,
+    held: Held,
     behind: Callable[[int], None],
-    recorder: Recorder | None = None,
-    exact: dict[str, Array] | None = None,
 ) -> None:
-    """Run some of a rank's instructions on its `slots`; `behind(position)` is called after each.  `exact`: what slots
-    hold before it is rounded, kept by who calls.
+    """Run some of a rank's instructions on what it holds; `behind(position)` is called after each.
 
     Raises `RankError`.
     """
     library = library_of(program.library)
-    state = _Rank(program, transport, source, xp, None, recorder, library, slots, {} if exact is None else exact)
+    transport, source, xp = around.transport, around.source, around.xp
+    state = _Rank(program, transport, source, xp, None, around.recorder, library, held.slots, held.exact)
     for position in positions:
         instruction = program.ranks[rank][position]
         try:

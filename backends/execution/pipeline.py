@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from types import ModuleType
 from typing import Protocol
@@ -29,7 +29,7 @@ from ..trace import Recorder, Span
 from ..transport import Transport, TransportError
 from ..transport.virtual import Hub, VirtualTransport
 from .held import Blocks, RankBlocks
-from .interpreter import RankError, Source, move_label, run_part, statistics_label
+from .interpreter import Held, RankError, Source, Surroundings, move_label, run_part, statistics_label
 from .live import alone
 from .reference import as_stored, check_inputs
 from .run import Traffic, assemble, run_threads, slices, traffic
@@ -66,12 +66,19 @@ class PipelineResult:
     spans: tuple[Span, ...] = ()
 
 
+@dataclass(frozen=True, eq=False)
+class Seat:
+    """The place of a rank: its view, its number within, its transport per stage of the view, its letters to others."""
+
+    view: int
+    rank: int
+    transports: Mapping[int, Transport]
+    post: Post
+
+
 def run_view(
     staged: StagedProgram,
-    view: int,
-    rank: int,
-    transports: Mapping[int, Transport],
-    post: Post,
+    seat: Seat,
     source: Source,
     xp: ModuleType,
     recorder: Recorder | None = None,
@@ -79,11 +86,13 @@ def run_view(
     pace: float = 0.0,
     held: RankBlocks | None = None,
 ) -> Results:
-    """One rank of a view (`rank` within it); `transports`: per stage of the view.  `told(n)`: before task n.  `pace`: a
-    task lasts at least so many times its planned time; what is left of that after its work is slept.  `held`: gets the
-    next values of parameters.  Raises `RankError`, with the rank of the whole machine.
+    """One rank of a view.  `told(n)`: before task n.  `pace`: a task lasts at least so many times its planned time;
+    what is left of that after its work is slept.  `held`: gets the next values of parameters.  Raises `RankError`, with
+    the rank of the whole machine.
     """
-    works = {s: _Work(staged, s, rank, transports[s], source, xp, recorder) for s in staged.stages_of(view)}
+    view, rank, post = seat.view, seat.rank, seat.post
+    around = {s: Surroundings(seat.transports[s], source, xp, recorder) for s in staged.stages_of(view)}
+    works = {s: _Work(staged, s, rank, reached) for s, reached in around.items()}
     results: Results = {}
     try:
         for number, (s, phase, i) in enumerate(staged.order[view]):
@@ -129,18 +138,9 @@ def _renewed(staged: StagedProgram, works: Mapping[int, _Work], results: Results
 class _Work:
     """What one rank does for a stage: blocks of micro-batches under way, and sums over those that are through."""
 
-    def __init__(
-        self,
-        staged: StagedProgram,
-        s: int,
-        rank: int,
-        transport: Transport,
-        source: Source,
-        xp: ModuleType,
-        recorder: Recorder | None,
-    ) -> None:
-        self.staged, self.number, self.rank, self.transport = staged, s, rank, transport
-        self.source, self.xp, self.recorder = source, xp, recorder
+    def __init__(self, staged: StagedProgram, s: int, rank: int, around: Surroundings) -> None:
+        self.staged, self.number, self.rank, self.around = staged, s, rank, around
+        self.xp, self.recorder = around.xp, around.recorder
         self.stage, self.slots = staged.stages[s], dict[int, dict[str, Array]]()
         early = [t for p in "FB" for t in self.stage.results[p]]
         self.ends = last_uses(self.stage, (*self.stage.summed, *self.stage.kept, *early))
@@ -157,24 +157,25 @@ class _Work:
     def perform(self, phase: str, here: dict[str, Array], micro_batch: int, steps: tuple[int, ...]) -> None:
         """Instructions of a phase on blocks that are here."""
         stage, rank, xp = self.stage, self.rank, self.xp
-        exact: dict[str, Array] = {}
+        held = Held(here)
 
         def read(tensor: str, box: tuple[tuple[int, int], ...]) -> Array:
-            block: Array = xp.asarray(self.source(tensor, self.staged.box(tensor, box, micro_batch)))
+            block: Array = xp.asarray(self.around.source(tensor, self.staged.box(tensor, box, micro_batch)))
             return block
 
         def behind(position: int) -> None:
             if phase != "U":
                 for slot in self.ends.get(position, ()):
                     here.pop(slot, None)
-                    exact.pop(slot, None)
+                    held.exact.pop(slot, None)
 
+        around = replace(self.around, source=read)
         for position in steps:
             for slot in stage.used(rank, position):
                 if slot not in here and slot in stage.loads[rank]:
                     load = stage.loads[rank][slot]
                     here[slot] = read(load.tensor, load.box)
-            run_part(stage.program, rank, (position,), self.transport, read, xp, here, behind, self.recorder, exact)
+            run_part(stage.program, rank, (position,), around, held, behind)
 
     def task(self, phase: str, i: int, post: Post, pace: float) -> Results:
         """Forward or backward of micro-batch i, with what comes before it and goes behind it."""
@@ -303,7 +304,7 @@ def run_pipeline(
         view, r = where[n]
         mine = {s: transports[s][r] for s in staged.stages_of(view)}
         try:
-            results[n] = run_view(staged, view, r, mine, letters, slices(arrays), np, recorders[n], pace=pace)
+            results[n] = run_view(staged, Seat(view, r, mine, letters), slices(arrays), np, recorders[n], pace=pace)
         except RankError as e:
             if not any(hub.failed for hub in hubs):
                 errors.append(e)

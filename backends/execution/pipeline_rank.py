@@ -28,7 +28,7 @@ from . import progress
 from .container_job import read_options, run_container_job
 from .interpreter import RankError
 from .job import write_error
-from .pipeline import ONCE, Results, run_view, whole_results
+from .pipeline import ONCE, Results, Seat, run_view, whole_results
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -105,7 +105,8 @@ def main(folder: Path) -> None:
 
         world.Barrier()
         recorder = Recorder(number) if data["trace"] else None
-        found = run_view(program, view, rank, transports, mail, source, np, recorder, record_task, float(data["pace"]))
+        seat = Seat(view, rank, transports, mail)
+        found = run_view(program, seat, source, np, recorder, record_task, float(data["pace"]))
         mail.settle()
         if recorder is not None:
             write_spans(folder / f"trace/{number}.json", recorder.spans)

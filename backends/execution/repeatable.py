@@ -30,7 +30,7 @@ from .held import RankBlocks, next_blocks
 from .interpreter import Source, Watching, run_rank
 from .job import Options, build_program, machine_text
 from .libraries import library_of
-from .pipeline import ONCE, Letters, Results, run_view, whole_results
+from .pipeline import ONCE, Letters, Results, Seat, run_view, whole_results
 from .pipeline_rank import MpiPointToPoint
 from .progress import Table
 from .run import assemble
@@ -221,7 +221,8 @@ class Staged:
         def of(number: int) -> RankStep:
             view, rank = divmod(number, program.devices)
             mine = {s: VirtualTransport(hubs[s], rank, program.hierarchy, np) for s in program.stages_of(view)}
-            return lambda n, source, held: run_view(at(n), view, rank, mine, letters, source, np, held=held)
+            seat = Seat(view, rank, mine, letters)
+            return lambda n, source, held: run_view(at(n), seat, source, np, held=held)
 
         return Together(tuple(of(r) for r in range(self.ranks)), abort)
 
@@ -236,7 +237,7 @@ class Staged:
 
         def step(n: int, source: Source, held: RankBlocks) -> Results:
             told = _teller(table, number)
-            found = run_view(self._at(n), view, rank, mine, mail, source, np, told=told, held=held)
+            found = run_view(self._at(n), Seat(view, rank, mine, mail), source, np, told=told, held=held)
             mail.settle()
             return found
 

@@ -27,7 +27,7 @@ from ..lowering.streams import COMPUTE, LINKS, StreamsProgram, slots_read
 from ..trace import Recorder, Span
 from ..transport import Transport
 from ..transport.virtual import Hub, VirtualTransport
-from .interpreter import RankError, Source, move_label, run_part
+from .interpreter import Held, RankError, Source, Surroundings, move_label, run_part
 from .live import alone
 from .reference import as_stored, check_inputs
 from .run import Traffic, assemble, slices, traffic
@@ -54,8 +54,7 @@ class _Rank:
 
     def __init__(self, program: StreamsProgram, rank: int, source: Source, xp: ModuleType, pace: float) -> None:
         self.program, self.rank, self.source, self.xp, self.pace = program, rank, source, xp, pace
-        self.slots: dict[str, Array] = {}
-        self.exact: dict[str, Array] = {}
+        self.held = Held()
         self.done = [threading.Event() for _ in program.tasks]
         self.failed: RankError | None = None
         self._left, self._lock = dict(program.readers), threading.Lock()
@@ -74,36 +73,26 @@ class _Rank:
                 if slot in self._left:
                     self._left[slot] -= 1
                     if not self._left[slot]:
-                        self.slots.pop(slot, None)
-                        self.exact.pop(slot, None)
+                        self.held.slots.pop(slot, None)
+                        self.held.exact.pop(slot, None)
 
     def instruction(self, position: int, transport: Transport, beside: bool) -> None:
         """Run one instruction."""
         lowered = self.program.program
         step = lowered.ranks[self.rank][position]
         if not (beside and isinstance(step, Move)):
-            run_part(
-                lowered,
-                self.rank,
-                (position,),
-                transport,
-                self.source,
-                self.xp,
-                self.slots,
-                self.forget,
-                None,
-                self.exact,
-            )
+            around = Surroundings(transport, self.source, self.xp)
+            run_part(lowered, self.rank, (position,), around, self.held, self.forget)
             return
         movement = lowered.movements[step.movement]
         transport.account(move_label(step.movement))
         try:
             moved = carry_beside(
-                transport, reshard_steps(self.xp, transport.rank, movement.plan, self.slots[step.source])
+                transport, reshard_steps(self.xp, transport.rank, movement.plan, self.held.slots[step.source])
             )
         except Exception as e:
             raise RankError(self.rank, lowered.place(step), f"{type(e).__name__}: {e}") from e
-        self.slots[step.target] = moved if movement.reader is not None else alone(moved)
+        self.held.slots[step.target] = moved if movement.reader is not None else alone(moved)
         self.forget(position)
 
     def stream(self, number: int, transport: Transport, recorder: Recorder, told: Callable[[int], None] | None) -> None:
@@ -160,7 +149,8 @@ def run_streams(
     """
     state = _Rank(program, rank, source, xp, pace)
     for position in program.first:
-        run_part(program.program, rank, (position,), transports[COMPUTE], source, xp, state.slots, lambda _: None)
+        around = Surroundings(transports[COMPUTE], source, xp)
+        run_part(program.program, rank, (position,), around, Held(state.held.slots), lambda _: None)
     origin_s, told = signals.together(), signals.told
     recorders = [Recorder(rank, origin_s) for _ in KIND]
 
@@ -181,7 +171,7 @@ def run_streams(
     if state.failed is not None:
         raise state.failed
     spans = [s for r in recorders for s in r.spans]
-    return {tensor: state.slots[tensor] for tensor, _ in program.program.outputs}, spans
+    return {tensor: state.held.slots[tensor] for tensor, _ in program.program.outputs}, spans
 
 
 def run_streams_virtual(

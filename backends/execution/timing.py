@@ -25,7 +25,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
 from types import ModuleType
@@ -87,20 +87,27 @@ class Times:
     movements: tuple[Part, ...]
 
 
+@dataclass(frozen=True)
+class Sampling:
+    """How often plans are timed: as a whole, their parts, or both; `seed`: of random inputs."""
+
+    rounds: int
+    wholes: bool = True
+    parts: bool = False
+    seed: int = 0
+
+
 def measure(
     graph: Graph,
     hierarchy: tuple[int, ...],
     candidates: Sequence[Choices],
+    sampling: Sampling,
     *,
-    rounds: int,
-    wholes: bool = True,
-    parts: bool = False,
-    seed: int = 0,
     options: Options = PLAIN,
     timeout_s: float = 300.0,
     inputs: Mapping[str, Array] | None = None,
 ) -> Times:
-    """Time `candidates` on one MPI rank per device: as a whole, their parts, or both.  `inputs`: instead of random ones
+    """Time `candidates` on one MPI rank per device.  `inputs`: instead of random ones
     of the graph's own types.
 
     Raises `ChoicesError` before anything starts, `RankError` naming the rank and the place when one fails,
@@ -108,14 +115,14 @@ def measure(
     """
     for choices in candidates:
         check_choices(graph, hierarchy, choices)
-    arrays = check_inputs(graph, inputs if inputs is not None else random_inputs(graph, seed, None))
+    arrays = check_inputs(graph, inputs if inputs is not None else random_inputs(graph, sampling.seed, None))
     with workplace() as folder:
         need_room(folder, sum(a.nbytes for a in arrays.values()))
         progress.create(folder, prod(hierarchy))
         for n, choices in enumerate(candidates):  # the inputs are written once
             (folder / str(n)).mkdir()
             write_job(folder / str(n), graph, hierarchy, choices, arrays if n == 0 else {}, options)
-        what = {"candidates": len(candidates), "rounds": rounds, "wholes": wholes, "parts": parts, "seed": seed}
+        what = {"candidates": len(candidates), **asdict(sampling)}
         (folder / "timing.json").write_text(json.dumps(what))
         try:
             launch(["-m", f"{_ROOT}.backends.execution.timing", str(folder)], prod(hierarchy), timeout_s, folder)
@@ -142,9 +149,8 @@ def seconds_of_parts(
 ) -> tuple[list[tuple[int, int, tuple[float, ...]]], list[tuple[int, int, tuple[float, ...]]]]:
     """(candidate, number, seconds) of the distinct operators of plans, and of their reshardings."""
     options = Options(fuse=False, overlap=False, backend=backend)
-    times = measure(
-        graph, hierarchy, candidates, rounds=rounds, wholes=False, parts=True, options=options, timeout_s=timeout_s
-    )
+    sampling = Sampling(rounds, wholes=False, parts=True)
+    times = measure(graph, hierarchy, candidates, sampling, options=options, timeout_s=timeout_s)
     operators, movements = (
         [(p.candidate, p.number, p.seconds) for p in parts] for parts in (times.operators, times.movements)
     )

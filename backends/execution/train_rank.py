@@ -18,7 +18,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
@@ -194,21 +194,26 @@ def _save(
     return checkpoint.finish(here, folder, number, origin, rows, [f for f in files if f is not None])
 
 
+@dataclass(frozen=True)
+class Goal:
+    """The `last` step, and what is left behind: `save`, `every`: see `is_due`; `results`: whether they are wanted."""
+
+    last: int
+    save: Path | None = None
+    every: int | None = None
+    results: bool = True
+
+
 def train_job(
     opened: Opened,
     begun: StartState,
     options: Options,
-    last: int,
+    goal: Goal,
     timeout_s: float,
     told: Callable[[StepDone], None],
-    *,
-    save: Path | None = None,
-    every: int | None = None,
-    results: bool = True,
 ) -> tuple[dict[str, Array], str]:
-    """(results of step `last`, transport) of a plan on one MPI rank per device, steps begun.step + 1 .. last.  `told`:
-    hears of every step as it ends; `timeout_s`: how long one may take; `save`, `every`: see `is_due`; `results`:
-    whether they are wanted.
+    """(results of the last step, transport) of a plan on one MPI rank per device, from begun.step + 1 on.  `told`:
+    hears of every step as it ends; `timeout_s`: how long one may take.
 
     Raises `RankError` naming step, rank and operator when one fails, `InputError` for data that does not fit,
     `LaunchError` otherwise.
@@ -227,10 +232,10 @@ def train_job(
         (folder / "plan.spz").write_bytes(opened.data)
         (folder / "graph.json").write_text(begun.graph.to_json())
         asked = _start_json(opened, begun, options) | {
-            "last": last,
-            "save": None if save is None else str(save.resolve()),
-            "every": every,
-            "results": results,
+            "last": goal.last,
+            "save": None if goal.save is None else str(goal.save.resolve()),
+            "every": goal.every,
+            "results": goal.results,
             "files": files,
             "held": [_lay_down(folder / "held", r, blocks) for r, blocks in enumerate(begun.ranks)],
         }
@@ -239,8 +244,8 @@ def train_job(
         try:
             launch(["-m", f"{_ROOT}.backends.execution.train_rank", str(folder)], ranks, timeout_s, folder, lines.heard)
         except LaunchError as e:
-            if save is not None:
-                checkpoint.remove_unfinished(save)
+            if goal.save is not None:
+                checkpoint.remove_unfinished(goal.save)
             lines.heard()
             error = _error_of(folder, e)
             if error is not None and error.place.startswith((PLACE, SHARED, SAVING)):
@@ -249,7 +254,7 @@ def train_job(
                 raise error from e
             raise
         lines.heard()
-        names = graph.results if results else ()
+        names = graph.results if goal.results else ()
         whole = {t: np.load(folder / f"outputs/{n}.npy", allow_pickle=False) for n, t in enumerate(names)}
         return {t: widen(np, v) for t, v in whole.items()}, (folder / "transport.txt").read_text()
 

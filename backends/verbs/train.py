@@ -26,7 +26,7 @@ from ..execution.job import Options
 from ..execution.launch import LaunchError
 from ..execution.provenance import of_run
 from ..execution.repeatable import repeatable
-from ..execution.train_rank import train_job
+from ..execution.train_rank import Goal, train_job
 from ..execution.trainer import Trainer
 from ..execution.training_run import Numbers, StartState, StepDone, begin, in_one_process, is_due
 from ..kernels import Array
@@ -136,8 +136,8 @@ def _ranks(
     """(results of the last step where they are wanted, transport)."""
     options = Options(training.fuse, training.overlap, backend=asked.library, stored=begun.has_graph_types)
     if not asked.virtual:
-        save, every = training.save, training.every
-        return train_job(found, begun, options, last, asked.timeout, told, save=save, every=every, results=wanted)
+        goal = Goal(last, training.save, training.every, wanted)
+        return train_job(found, begun, options, goal, asked.timeout, told)
     trainer = Trainer(repeatable(found.held, found.scale, options), begun, asked.timeout)
     for number in range(begun.step + 1, last + 1):
         done = trainer.step()

@@ -42,7 +42,8 @@ from ..plans.strategy import Applied, ChoiceList, Derived, Strategy, choices_of,
 from ..selection.answer import Answer
 from ..selection.model.clock import Clock, Overdue, Progress
 from ..selection.model.restrict import restrict
-from ..selection.solve import Engine, solve
+from ..selection.question import Engine
+from ..selection.solve import solve
 from .compare import Comparison, compare, render_comparison
 from .error_bounds import error_bound_lines, error_bounds_json, error_bounds_of
 from .terms import Names, PlainNames, PlanTerms

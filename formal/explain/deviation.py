@@ -31,7 +31,8 @@ from ..selection.bound.dual import score_of
 from ..selection.model.clock import Clock, Progress
 from ..selection.model.factored import Base, whole
 from ..selection.model.restrict import restrict
-from ..selection.solve import Engine, solve
+from ..selection.question import Engine
+from ..selection.solve import solve
 from .compare import Comparison, compare, render_comparison
 from .terms import PlanTerms
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from ...models.cost.selection import Planning, build
-from ...models.joint.problem import JointPlanning, build_joint
+from ...models.joint.problem import JointPlanning, JointSubject, build_joint
 from ...models.layout.placement import space
 from ...models.machine.machine import Machine
 from ...models.problem.selection_problem import SelectionProblem
@@ -74,14 +74,16 @@ class AllPrograms:
         """Built again, in the same unit."""
         p = self.planning
         return build_joint(
-            p.egraph,
-            p.rounds,
-            machine,
-            p.space,
-            level=p.skeleton.level,
+            JointSubject(
+                p.egraph,
+                p.rounds,
+                machine,
+                p.space,
+                level=p.skeleton.level,
+                memory_limit=self.problem.limit,
+                library=self.library,
+            ),
             unit=Fraction(1, self.problem.scale),
-            memory_limit=self.problem.limit,
-            library=self.library,
         ).problem
 
     def cost_at(self, x: tuple[int, ...], machine: Machine) -> int | None:
@@ -106,13 +108,15 @@ def all_programs(plan: Plan) -> tuple[AllPrograms, tuple[int, ...]]:
         raise LookupError("the plan is of one program")
     library = joint.derivation.rules_name
     planning = build_joint(
-        joint.egraph,
-        joint.derivation.rounds,
-        plan.machine,
-        space(plan.space),
-        level=joint.tags,
-        memory_limit=plan.memory_limit,
-        library=library,
+        JointSubject(
+            joint.egraph,
+            joint.derivation.rounds,
+            plan.machine,
+            space(plan.space),
+            level=joint.tags,
+            memory_limit=plan.memory_limit,
+            library=library,
+        )
     )
     modes = joint.egraph.close_modes({op.output.tensor: op.name for op in plan.graph.operators})
     return AllPrograms(planning, library), planning.solution(modes, plan.choices)

@@ -25,7 +25,7 @@ from ...models.text import join_lines
 from ...proofs.selection.certificates import SelectionCertificate
 from ..plans.report import amount, bytes_text, label, pattern, percent, table_text
 from ..selection.model.clock import Clock, Progress
-from ..selection.solve import Engine
+from ..selection.question import Engine
 from .balance import balance_text, uneven
 from .deviation import Deviation, Neighbourhood, best_with, deviation, deviation_bounds, render_deviation, vertex_of
 from .parallelism import LevelParallelism, parallelism_of, render_parallelism

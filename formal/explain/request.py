@@ -38,7 +38,7 @@ from ..plans.tables import SMALLER, tables_in_time, tables_or_none
 from ..plans.time_limit import TimeLimit, check_seconds
 from ..plans.written import written_strategy
 from ..selection.model.clock import Progress
-from ..selection.solve import Engine
+from ..selection.question import Engine
 from .audit import AuditReport, Outcome, applied_strategy, audit, audit_problem
 
 Splits = Mapping[str, Mapping[str, Mapping[str, int]] | None]

@@ -31,7 +31,7 @@ from ...models.problem.claims import Optimal, Status
 from ...models.problem.selection_problem import FORBIDDEN
 from ...proofs.selection.certificates import SelectionCertificate
 from ..selection.model.clock import Clock
-from ..selection.solve import Engine, solve
+from ..selection.solve import solve
 from .elsewhere import AllPrograms, Elsewhere, OneProgram
 
 GRID: Final = tuple(
@@ -234,7 +234,6 @@ def sensitivity(
     constants: tuple[str, ...] | None = None,
     clock: Clock | None = None,
     solve_limit: float | None = 15.0,
-    engine: Engine = "native",
     progress: Watch | None = None,
 ) -> Sensitivity:
     """Ranges of the machine's constants over which `choices` stays proved optimal.
@@ -245,12 +244,12 @@ def sensitivity(
     neither proves the plan nor finds a better one, the factor counts as not closed.
     """
     clock, subject = clock or Clock(), planning if isinstance(planning, AllPrograms) else OneProgram(planning)
-    tester = _Tester(subject, choices, clock, engine, solve_limit)
+    tester = _Tester(subject, choices, clock, solve_limit)
     cost = subject.problem.cost_of(choices)
     claim = None if base is None or base.problem_sha256 != subject.problem.sha256() else base.claim
     proved = isinstance(claim, Optimal) and claim.cost == cost
     if not proved:
-        answer = solve(subject.problem, clock=clock, engine=engine)
+        answer = solve(subject.problem, clock=clock)
         proved = answer.status is Status.OPTIMAL and answer.cost == cost
     candidates, irrelevant = constants_of(subject)
     if constants is not None:
@@ -303,7 +302,6 @@ class _Tester:
     subject: Elsewhere
     choices: tuple[int, ...]
     clock: Clock
-    engine: Engine
     solve_limit: float | None
 
     def __post_init__(self) -> None:
@@ -408,7 +406,7 @@ class _Tester:
     def _solve(self, factor: Fraction, machine: Machine) -> Test:
         moved = self.subject.on(machine)
         plan_cost = moved.cost_of(self.choices)
-        answer = solve(moved, clock=self.clock.at_most(self.solve_limit), engine=self.engine)
+        answer = solve(moved, clock=self.clock.at_most(self.solve_limit))
         passed = answer.lower_bound is not None and answer.lower_bound >= plan_cost and plan_cost < FORBIDDEN
         if answer.solution is not None and answer.cost is not None and answer.cost < plan_cost:
             self.witnesses.append(answer.solution)

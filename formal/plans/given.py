@@ -7,25 +7,22 @@ that holds whatever solution is claimed, else its messages alone, else the bound
 
 from __future__ import annotations
 
-from fractions import Fraction
 from math import prod
 from pathlib import Path
 
 from ...models.cost.limits import check_sizes
-from ...models.cost.selection import Notify
 from ...models.layout.classes import COPY
 from ...models.layout.placement import Space, space
-from ...models.machine.machine import Machine
 from ...models.problem.claims import Status
 from ...models.problem.selection_problem import FORBIDDEN
 from ...models.program.graph import Graph
 from ...models.text import InputError, join_lines
 from ..selection.answer import Answer
 from ..selection.fallback import certify
-from ..selection.model.clock import Clock, Progress
+from ..selection.model.clock import Clock
 from ..selection.solve import solve
 from .frameworks import framework_settings
-from .plan import Planned, bundle, fitting_space
+from .plan import PlacementJob, Planned, bundle, fitting_space
 from .schedules import Propagated, propagate
 from .strategy import ChoiceList, Strategy, StrategyError, resolve
 from .strategy_file import load_strategy
@@ -33,37 +30,32 @@ from .tables import tables_in_time
 from .time_limit import TimeLimit, plan_check_seconds
 
 
-def plan_strategy(
-    graph: Graph,
-    machine: Machine,
-    strategy: Strategy,
-    where: Space | None = None,
-    memory_limit: int | None = None,
-    *,
-    time_limit_s: float | None = None,
-    gap: Fraction = Fraction(0),
-    threads: int = 1,
-    progress: Progress | None = None,
-    notify: Notify | None = None,
-    limit: TimeLimit | None = None,
-) -> tuple[Planned, Propagated]:
-    """The plan of a strategy; `gap`: where the search for its bound may stop.
+def plan_strategy(strategy: Strategy, job: PlacementJob) -> tuple[Planned, Propagated]:
+    """The plan of a strategy; the job's gap: where the search for its bound may stop.
 
     Raises `ScheduleConflict` or `StrategyError` for a strategy that contradicts itself or does not fit, `SpaceError`
     for a placement outside the space.  A strategy that exceeds the memory limit gives no plan.
     """
+    graph, machine = job.graph, job.machine
     carried = propagate(graph, machine, strategy)
-    limit = limit or TimeLimit(Clock(time_limit_s))
-    where = where or _fitting(fitting_space(graph, machine), graph, carried)
+    limit = job.limit or TimeLimit(Clock(job.time_limit_s))
+    where = job.where or _fitting(fitting_space(graph, machine), graph, carried)
     check_sizes(graph, machine, where)
-    planning = tables_in_time(graph, machine, where, None, memory_limit, limit, notify)
+    planning = tables_in_time(graph, machine, where, None, job.memory_limit, limit, job.notify)
     limit.hold_back(plan_check_seconds(planning, limit), planning.problem)
     problem = planning.problem
     allowed = resolve(carried.strategy(machine), planning).allowed
     x = tuple(allowed[v][0] for v in range(len(problem.vertices)))
     with limit.phase("search"):
-        until = limit.clock.at_most(time_limit_s)
-        best = solve(problem, progress=progress, threads=threads, clock=until, gap=gap, brought=(x,))
+        best = solve(
+            problem,
+            progress=job.progress,
+            threads=job.threads,
+            clock=limit.clock.at_most(job.time_limit_s),
+            gap=job.gap,
+            engine=job.engine,
+            brought=(x,),
+        )
     if problem.limit is not None and problem.peak_of(x)[0] > problem.limit:
         return Planned(
             planning, Answer(Status.UNKNOWN, None, best.lower_bound, None, None, best.seconds), None

@@ -7,7 +7,7 @@ pairs of model and machine); either way its name is part of the claim.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from functools import lru_cache
 from importlib import metadata
@@ -19,6 +19,7 @@ from ...models.communication.choices import Choices, communications
 from ...models.communication.resharding import analyse
 from ...models.cost.limits import Budget, TooLarge, check_sizes
 from ...models.cost.selection import Notify, Planning
+from ...models.keywords import keywords_of
 from ...models.layout.placement import Space, space
 from ...models.machine.machine import Machine
 from ...models.problem.claims import Infeasible
@@ -26,8 +27,8 @@ from ...models.program.graph import Graph, SameGraph
 from ...proofs.plan.bundle import Moved, Plan
 from ..selection.answer import Answer
 from ..selection.model.clock import Clock, Overdue, Progress
+from ..selection.question import Engine
 from ..selection.relax_resources import relax_resources
-from ..selection.solve import Engine
 from .first import first_plan
 from .simple import simple_plans
 from .tables import tables_in_time
@@ -87,36 +88,50 @@ def fitting_space(graph: Graph, machine: Machine) -> Space:
     return narrow
 
 
-def plan_graph(
-    graph: Graph,
-    machine: Machine,
-    where: Space | None = None,
-    memory_limit: int | None = None,
-    *,
-    engine: Engine = "native",
-    time_limit_s: float | None = None,
-    gap: Fraction = Fraction(0),
-    threads: int = 1,
-    progress: Progress | None = None,
-    notify: Notify | None = None,
-    limit: TimeLimit | None = None,
-) -> Planned:
-    """Best plan found, with its certificate.  `memory_limit`: bytes per device; one that does not bind costs nothing
+@dataclass(frozen=True, eq=False)
+class PlacementJob:
+    """A graph on a machine, and how its placements are searched.  `where`: None for the default space; `memory_limit`:
+    bytes per device; `time_limit_s`: for tables and search; `limit`: that of a whole command (`time_limit`), of which
+    this is a part; the others as in `selection.question`.
+    """
+
+    graph: Graph
+    machine: Machine
+    where: Space | None = None
+    memory_limit: int | None = None
+    _: KW_ONLY
+    engine: Engine = "native"
+    time_limit_s: float | None = None
+    gap: Fraction = Fraction(0)
+    threads: int = 1
+    progress: Progress | None = None
+    notify: Notify | None = None
+    limit: TimeLimit | None = None
+
+
+@keywords_of(PlacementJob)
+def plan_graph(job: PlacementJob) -> Planned:
+    """`plan_job`, keyword by keyword."""
+    return plan_job(job)
+
+
+def plan_job(job: PlacementJob) -> Planned:
+    """Best plan found, with its certificate.  A memory limit that does not bind costs nothing
     (`selection/relax_resources.py`).
 
-    `time_limit_s`: for tables and search; `limit`: that of a whole command (`time_limit`), of which this is a part.
     Errors are those of `models.cost.selection.build`; `TooLarge`, before anything is built, for what could not be
     checked.
     """
-    limit = limit or TimeLimit(Clock(time_limit_s))
-    clock = limit.clock.at_most(time_limit_s)
+    graph, machine, where, memory, gap = job.graph, job.machine, job.where, job.memory_limit, job.gap
+    limit = job.limit or TimeLimit(Clock(job.time_limit_s))
+    clock = limit.clock.at_most(job.time_limit_s)
     default = default_space(machine) if where else fitting_space(graph, machine)
     require_size(graph, machine, where or default)
     first = None
-    if where is None and engine == "native":
-        first = first_plan(graph, machine, default, memory_limit, limit, gap, threads, notify)
+    if where is None and job.engine == "native":
+        first = first_plan(graph, machine, default, memory, limit, gap, job.threads, job.notify)
     planning = tables_in_time(
-        graph, machine, where, default, memory_limit, limit, notify, None if first is None else first.planning
+        graph, machine, where, default, memory, limit, job.notify, None if first is None else first.planning
     )
     known = () if first is None else first.lift_solutions(planning)
     limit.hold_back(plan_check_seconds(planning, limit), planning.problem)
@@ -129,9 +144,9 @@ def plan_graph(
                 planning.problem,
                 clock=clock,
                 gap=gap,
-                engine=engine,
-                progress=progress,
-                threads=threads,
+                engine=job.engine,
+                progress=job.progress,
+                threads=job.threads,
                 brought=chain(known, simple_plans(planning)),
             )
     except Overdue:
@@ -140,7 +155,7 @@ def plan_graph(
         planning, answer = first.planning, first.answer
     if answer.solution is None or answer.certificate is None:
         return Planned(planning, answer, None)
-    return Planned(planning, answer, bundle(planning, answer, engine if answer.asked else "native"))
+    return Planned(planning, answer, bundle(planning, answer, job.engine if answer.asked else "native"))
 
 
 def bundle(planning: Planning, answer: Answer, engine: Engine = "native") -> Plan:

@@ -1,7 +1,7 @@
 """Carries out requests for plans: what the command line and the Python way in ask of the planner.
 
-model, as it is                                   plan_graph
-training step: forward, backward, optimizer       build_step, then plan_graph
+model, as it is                                   plan_job
+training step: forward, backward, optimizer       build_step, then plan_job
 .. whose blocks are recomputed, as many as pay    plan_recomputed: a plan per candidate
 .. cut into micro-batches, as many as pay         plan_micro: likewise
 .. or not, with schedules that the user brings    plan_strategy: they are carried to the rest, nothing is searched
@@ -25,10 +25,11 @@ from ...models.sources.training.recompute import blocks
 from ...models.text import InputError
 from ...proofs.joint.books import Rewrites
 from ..selection.model.clock import Progress
-from ..selection.solve import Engine
+from ..selection.question import Engine
 from .given import given_schedules, plan_strategy
 from .micro import MicroAttempt, plan_micro
-from .plan import Planned, fitting_space, plan_graph
+from .options import PlanOptions
+from .plan import PlacementJob, Planned, fitting_space, plan_job
 from .recompute import Attempt, plan_with_checkpointing
 from .schedules import Propagated
 from .strategy import Strategy
@@ -70,6 +71,28 @@ class PlanRequest:
     vocabulary: str | None = None
     rewrites: Rewrites = AS_EVER
 
+    @classmethod
+    def of(
+        cls, options: PlanOptions, graph: Graph, machine: Machine, memory: int | None, strategy: Path | Strategy | None
+    ) -> PlanRequest:
+        """What a user asks of a graph, with the built-in gap and rewrites.  Raises `SpaceError` for an odd space."""
+        where = None if options.space_name is None else space(options.space_name)
+        return cls(
+            graph,
+            machine,
+            options.train,
+            options.loss,
+            options.recompute,
+            where,
+            memory,
+            strategy,
+            options.engine,
+            threads=options.threads,
+            precision=options.precision,
+            micro_batch=str(options.micro_batch),
+            vocabulary=options.vocabulary,
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class PlanOutcome:
@@ -100,8 +123,8 @@ def carry_out(
         )
         return whole if counted else split_batch(whole, request)
 
-    def planner(graph: Graph, seconds: float | None = None) -> Planned:
-        return plan_graph(
+    def job(graph: Graph, seconds: float | None = None) -> PlacementJob:
+        return PlacementJob(
             graph,
             request.machine,
             asked_space(request, graph),
@@ -115,6 +138,9 @@ def carry_out(
             limit=limit,
         )
 
+    def planner(graph: Graph, seconds: float | None = None) -> Planned:
+        return plan_job(job(graph, seconds))
+
     if automatic:
         room = None if request.memory is None else request.memory * request.machine.devices
         chosen = plan_with_checkpointing(tuple(blocks(request.graph)), step, planner, None, limit.clock, room)
@@ -125,18 +151,8 @@ def carry_out(
     graph, trained = program_of(request)
     if request.strategy is None:
         return PlanOutcome(graph, planner(graph), trained)
-    planned, given = plan_strategy(
-        graph,
-        request.machine,
-        request.strategy if isinstance(request.strategy, Strategy) else given_schedules(request.strategy),
-        asked_space(request, graph),
-        request.memory,
-        gap=request.gap,
-        threads=request.threads,
-        progress=progress,
-        notify=notify,
-        limit=limit,
-    )
+    strategy = request.strategy if isinstance(request.strategy, Strategy) else given_schedules(request.strategy)
+    planned, given = plan_strategy(strategy, job(graph))
     return PlanOutcome(graph, planned, trained, given=given)
 
 

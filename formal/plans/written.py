@@ -9,29 +9,21 @@ from collections.abc import Mapping
 
 from ...models.sources.building.original import Schedule
 from ...models.text import InputError
+from .options import PlanOptions
 from .strategy import Rule, Strategy
 
 
-def searching(
-    overlap: bool,
-    submeshes: bool,
-    joint: bool,
-    best: bool,
-    stages: object,
-    recompute: str,
-    micro_batch: int | str,
-    engine: str,
-) -> dict[str, bool]:
+def searching(options: PlanOptions) -> dict[str, bool]:
     """Options that look for schedules, by the names of the command line, and whether they are given."""
     return {
-        "--overlap": overlap,
-        "--submeshes": submeshes,
-        "--joint": joint,
-        "--best": best,
-        "--pipeline": stages is not None,
-        "--recompute": recompute in ("auto", "tensors"),
-        "--micro-batch": micro_batch == "auto",
-        "--engine": engine != "native",
+        "--overlap": options.overlap,
+        "--submeshes": options.views,
+        "--joint": options.joint,
+        "--best": options.best,
+        "--pipeline": options.stages is not None,
+        "--recompute": options.recompute in ("auto", "tensors"),
+        "--micro-batch": options.micro_batch == "auto",
+        "--engine": options.engine != "native",
     }
 
 

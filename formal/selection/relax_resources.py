@@ -18,6 +18,7 @@ from itertools import chain
 
 import numpy as np
 
+from ...models.keywords import keywords_of
 from ...models.problem.claims import Optimal, Status, WithinGap
 from ...models.problem.selection_problem import SelectionProblem
 from ...proofs.selection.certificates import (
@@ -35,11 +36,12 @@ from ...proofs.selection.presolve_log import Rule
 from .answer import Answer
 from .engines.consult import EngineAnswer
 from .fallback import certify, fallback
-from .model.clock import Clock, Overdue, Progress, Quiet
+from .model.clock import Clock, Overdue, Quiet
 from .model.factored import exact_cost
-from .options import Options, options_in_use
+from .options import options_in_use
 from .primal.incumbent import Incumbent
-from .solve import Engine, given_up, search_answer
+from .question import Engine, Question
+from .solve import given_up, search_answer
 from .tree.branch_and_bound import new_run
 from .tree.infeasible import overfull
 from .tree.run import Run
@@ -81,30 +83,21 @@ class WithoutRows:
                 return proof
 
 
-def relax_resources(
-    problem: SelectionProblem,
-    *,
-    gap: Fraction = Fraction(0),
-    engine: Engine = "native",
-    progress: Progress | None = None,
-    threads: int = 1,
-    clock: Clock | None = None,
-    known: Iterable[tuple[int, ...]] = (),
-    brought: Iterable[tuple[int, ...]] = (),
-    options: Options | None = None,
-) -> Answer:
+@keywords_of(Question)
+def relax_resources(question: Question) -> Answer:
     """`solve`, at the price of the problem without rows where those do not bind.
 
     Closed in time: the solution fits, and is the answer, or it does not, and the rows matter.  Still open when its
     share of the time is over: with a solution that fits the rest of the time goes to the same problem, else to the one
-    with rows.  `clock`, `known`, `brought`: as in `solve`.
+    with rows.
     """
-    clock, options, known = clock or Clock(), options or options_in_use(), tuple(known)
-    run = new_run(problem, Incumbent(problem), clock, options, gap, progress or Quiet(), threads)
+    problem, clock, options = question.problem, question.clock or Clock(), question.options or options_in_use()
+    progress, known = question.progress or Quiet(), tuple(question.known)
+    run = new_run(problem, Incumbent(problem), clock, options, question.gap, progress, question.threads)
     try:
-        return _relaxed(run, engine, known, brought)
+        return _relaxed(run, question.engine, known, question.brought)
     except Overdue:
-        return fallback(problem, given_up(run), clock, chain(known, brought), options)
+        return fallback(problem, given_up(run), clock, chain(known, question.brought), options)
 
 
 def _relaxed(

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import chain
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
+from ...models.keywords import keywords_of
 from ...models.problem.claims import Status
 from ...models.problem.selection_problem import SelectionProblem
 from .answer import Answer, answer_of, answer_with
@@ -28,46 +29,25 @@ from .decomposition.quotient import quotient
 from .elimination.dense import Size, eliminate_dense, plain
 from .engines.consult import EngineAnswer, consult
 from .fallback import fallback, with_plain_bound
-from .model.clock import Clock, Overdue, Progress, Quiet
+from .model.clock import Clock, Overdue, Quiet
 from .model.dense import cells_of
 from .model.factored import build, whole
 from .model.infinity import INFINITY
 from .model.interrupt import interruptible
-from .options import Limits, Options, options_in_use
+from .options import Options, options_in_use
 from .primal.incumbent import Accepts, Incumbent
 from .primal.walk import walk
+from .question import Engine, SolveQuestion
 from .tree.branch_and_bound import eliminator, new_run
 from .tree.infeasible import overfull
 from .tree.proof_tree import Assembler
 from .tree.run import Run
 
-Engine = Literal["native", "ilp", "smt", "cp-sat"]
 
-
-def solve(
-    problem: SelectionProblem,
-    *,
-    time_limit_s: float | None = None,
-    gap: Fraction = Fraction(0),
-    engine: Engine = "native",
-    alone: bool = False,
-    progress: Progress | None = None,
-    threads: int = 1,
-    limits: Limits | None = None,
-    options: Options | None = None,
-    clock: Clock | None = None,
-    brought: Iterable[tuple[int, ...]] = (),
-    known: Iterable[tuple[int, ...]] = (),
-) -> Answer:
-    """Best solution of `problem` with a certificate.
-
-    `time_limit_s` counts from now; `clock`: one that runs already, and ends the search when it is over.  `brought`:
-    solutions that are known, taken when the time is over and nothing better was found (`fallback`).  `known`: solutions
-    that the search begins with, and is never worse than.
-    `gap`: stop when (cost - bound) <= gap * |cost|.  `options`: every tuning constant; `limits`: those of the factored
-    search, which is then the one that runs.  `engine`: who looks for the solution (`engines/consult.py`); the proof is
-    native.  `alone`: the engine decides, and the proof is its own too (`engines/alone.py`).  Raises `EngineRefused` for
-    what an engine cannot take.
+@keywords_of(SolveQuestion)
+def solve(question: SolveQuestion) -> Answer:
+    """Best solution of a problem with a certificate (`question.py`).  Raises `EngineRefused` for what an engine cannot
+    take.
 
     >>> import numpy as np
     >>> from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Vertex
@@ -77,19 +57,20 @@ def solve(
     >>> a.status.value, a.cost, a.solution
     ('optimal', 1, (0, 0))
     """
-    options = options or options_in_use()
+    problem, limits = question.problem, question.limits
+    options = question.options or options_in_use()
     if limits is not None:
         options = replace(options, limits=limits)
-    until = (clock or Clock()).at_most(time_limit_s)
-    first = Incumbent(problem)
-    run = new_run(problem, first, until, options, gap, progress or Quiet(), threads, forced=limits is not None)
-    known = tuple(known)
-    if alone:
-        if known or limits is not None or (brought := tuple(brought)):
+    until = (question.clock or Clock()).at_most(question.time_limit_s)
+    progress, forced = question.progress or Quiet(), limits is not None
+    run = new_run(problem, Incumbent(problem), until, options, question.gap, progress, question.threads, forced=forced)
+    known, brought = tuple(question.known), question.brought
+    if question.alone:
+        if known or forced or tuple(brought):
             raise ValueError("alone: leave out known, brought and limits, which are of the native search")
-        return by_itself(run, engine)
+        return by_itself(run, question.engine)
     try:
-        return fallback(problem, search_answer(run, engine, known), until, brought, options)
+        return fallback(problem, search_answer(run, question.engine, known), until, brought, options)
     except Overdue:
         return fallback(problem, given_up(run), until, chain(known, brought), options)
 

@@ -14,7 +14,7 @@ from ...models.machine.machine import load_machine
 from ...models.machine.shared_links import with_shared_links
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
-from ...models.sources.compared import note_comparison
+from ...models.sources.compared import Reading, note_comparison
 from ...models.sources.frameworks.settings import Settings
 from ...models.sources.load import Attention
 from ...models.sources.training import TrainingStep
@@ -37,8 +37,6 @@ from ...models.terminal.options import (
 from ...models.text import InputError
 from ...models.verbs.describe import training_of
 from ...models.verbs.optimizer import OPTIMIZER, PRECISION, PRECISION_HELP
-from ...proofs.joint.books import Rewrites
-from ...proofs.rewrites.plain import DEFAULTS
 from ...proofs.selection.load import load_selection_problem
 from ..explain.audit import AuditReport, Outcome, render_audit, render_unconfirmed
 from ..explain.request import (
@@ -50,11 +48,12 @@ from ..explain.request import (
 )
 from ..plans.frameworks import framework_settings, settings_of_step
 from ..plans.layouts import tensor_layouts
+from ..plans.options import RewriteOptions
 from ..plans.pipelines.request import PipelineRequest
 from ..plans.strategy import ChoiceList
 from ..plans.strategy_file import load_strategy
 from ..plans.time_limit import TimeLimit
-from ..selection.solve import Engine
+from ..selection.question import Engine
 from .audit_against import Compares, audit_against
 from .audit_joint import audit_program
 from .audit_pipelined import audit_pipelined
@@ -75,8 +74,8 @@ UNCONFIRMED: Final[dict[str, object]] = {
 """What is left of an answer that the checker has not confirmed: costs, which are evaluated."""
 
 
-@dataclass(frozen=True)
-class AuditOptions:
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions(RewriteOptions):
     """The command line of `audit`."""
 
     subject: str
@@ -97,10 +96,6 @@ class AuditOptions:
     carry: bool
     joint: bool
     rewritten: str | None
-    rules: tuple[Path, ...]
-    rewrite_rounds: int
-    rewrite_nodes: int
-    rewrite_time: float | None
     engine: Engine
     time_limit: float | None
     work_limit: int | None
@@ -110,8 +105,14 @@ class AuditOptions:
 
     def model(self, publisher: Door, subject: str, batch: int | None, notes: list[str], trained: bool) -> Graph:
         """A program of the command line."""
-        more = self.compare, trained, self.expert_loads, self.operators
-        return note_comparison(publisher, subject, batch, notes, self.attention, *more)
+        how = Reading(
+            batch=batch,
+            attention=self.attention,
+            compare=self.compare,
+            trained=trained,
+            operators=self.operators,
+        )
+        return note_comparison(publisher, subject, how, notes, self.expert_loads)
 
 
 @click.command("audit")
@@ -232,9 +233,7 @@ def _placement_request(publisher: Door, options: AuditOptions, notes: list[str])
     given = strategy_for(options.strategy, program, target)
     request = AuditRequest(graph, target, given, where, options.memory, options.carry, options.engine, options.gap)
     if options.joint:
-        books = tuple(publisher.book(path) for path in options.rules or DEFAULTS)
-        rewrites = Rewrites(books, options.rewrite_rounds, options.rewrite_nodes, options.rewrite_time)
-        request = replace(request, rewrites=rewrites)
+        request = replace(request, rewrites=options.rewrites(publisher.book))
     return program, request
 
 

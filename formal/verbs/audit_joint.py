@@ -23,6 +23,7 @@ from ..plans.strategy import Strategy
 from ..plans.time_limit import TimeLimit
 from ..rewriting.joint.audit import JointAudit, audit_jointly
 from ..rewriting.joint.gains import gains, lines
+from ..rewriting.joint.job import JointJob
 from ..rewriting.joint.request import SEARCH_SHARE, rules_for
 from ..rewriting.joint.solve import joint_plan
 from .joint import GAINS_S
@@ -82,10 +83,8 @@ def audit_program(
 def _report(request: AuditRequest, program: Graph, where: Space, clock: TimeLimit) -> JointAudit:
     """The audit, over all programs and placements of a space."""
     strategy = propagate_strategy(request.strategy, program, request.machine) if request.carry else request.strategy
-    return audit_jointly(
+    job = JointJob(
         request.graph,
-        program,
-        strategy,
         request.machine,
         where,
         clock=clock.clock.at_most(None if clock.limit_s is None else SEARCH_SHARE * clock.limit_s),
@@ -97,6 +96,7 @@ def _report(request: AuditRequest, program: Graph, where: Space, clock: TimeLimi
         most=request.rewrites.nodes,
         rewriting_s=request.rewrites.seconds,
     )
+    return audit_jointly(program, strategy, job)
 
 
 def _costs_json(report: JointAudit) -> dict[str, object]:

@@ -17,7 +17,7 @@ from ...models.machine.shared_links import with_shared_links
 from ...models.pipelines.micro import batch_of
 from ...models.problem.claims import Verdict
 from ...models.program.graph import Graph
-from ...models.sources.compared import note_comparison
+from ...models.sources.compared import Reading, note_comparison
 from ...models.sources.load import Attention
 from ...models.sources.training import TrainingStep
 from ...models.terminal.console import Exit, Watch, emit, say
@@ -142,16 +142,14 @@ def fits_command(publisher: Door, options: FitsOptions) -> int:
     notes: list[str] = []
     machine, shared = with_shared_links(load_machine(options.machine))
     notes.extend(shared)
-    graph = note_comparison(
-        publisher,
-        options.subject,
-        options.batch,
-        notes,
-        options.attention,
-        options.compare,
-        options.train is not None,
+    how = Reading(
+        batch=options.batch,
+        attention=options.attention,
+        compare=options.compare,
+        trained=options.train is not None,
         operators=options.operators,
     )
+    graph = note_comparison(publisher, options.subject, how, notes)
     job, setup = job_of(graph, machine, options)
     with Watch("fitting"):
         first = _judged(publisher, job, setup, clock)

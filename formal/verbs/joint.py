@@ -20,8 +20,8 @@ from ..plans.request import TENSORS, PlanRequest
 from ..plans.time_limit import TimeLimit
 from ..rewriting.joint.checkpoints import NOTHING, again_words, computed_again, has_choices, tensors_on_hosts
 from ..rewriting.joint.gains import Gain, gains, lines
+from ..rewriting.joint.job import Joint, has_hosts
 from ..rewriting.joint.request import carry_out_jointly
-from ..rewriting.joint.solve import Joint, has_hosts
 from ..selection.answer import Answer
 from .conflict import no_solution, publish_proof
 from .results import asked_json, asked_lines, document, outcome, sentence

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import click
 
-from ...models.collective_programs.cost import Algorithm
 from ...models.collective_programs.parallelism import PlacementProblem, matrix_text
 from ...models.files.output import write_file
 from ...models.terminal.console import Watch, say
@@ -20,8 +19,9 @@ from ...models.text import seconds_text
 from ...proofs.collective_programs.file import write_placement, write_reduction
 from ...proofs.export.device_mesh import TARGETS, MeshTarget, mesh_text
 from ...proofs.publishing.publisher import Publisher
-from ..collective_programs.asked import Engine, engine_json, engine_lines
-from ..collective_programs.request import How, Placed, place_axes
+from ..collective_programs.asked import engine_json, engine_lines
+from ..collective_programs.options import ProgramOptions
+from ..collective_programs.request import Placed, place_axes
 from .combinations import PLACE
 from .place_experts import place_all_experts
 from .reduction_options import (
@@ -33,7 +33,6 @@ from .reduction_options import (
     machine_option,
     model_option,
     order_option,
-    orders,
     reading_option,
     reduction,
     sizes,
@@ -41,19 +40,13 @@ from .reduction_options import (
 from .reduction_results import cheapest, finish, table
 
 
-@dataclass(frozen=True)
-class PlaceOptions:
+@dataclass(frozen=True, kw_only=True)
+class PlaceOptions(ProgramOptions):
     """The command line of `place`."""
 
     hierarchy: str | None
     axes: str | None
     reductions: tuple[str, ...]
-    machine: str | None
-    algorithm: str
-    preset: str
-    order: str
-    reading: str
-    engine: Engine
     target: MeshTarget | None
     mesh: Path | None
     experts: Path | None
@@ -110,9 +103,8 @@ def place_command(publisher: Publisher, options: PlaceOptions) -> int:
             publisher, options.experts, options.ranks or 1, options.copies, options.permuted, options.as_json
         )
     problem = PlacementProblem(sizes(options.hierarchy, "--hierarchy", "x"), sizes(options.axes, "--axes", ",")).check()
-    how = How(Algorithm(options.algorithm), options.preset, orders(options.order), options.reading, options.engine)
     with Watch("placing"):
-        placed = place_axes(problem, [reduction(text) for text in options.reductions], options.machine, how)
+        placed = place_axes(problem, [reduction(text) for text in options.reductions], options.machine, options.how())
         placement, best = placed.placement, placed.best
         data = (
             write_placement(None, placement)

@@ -12,13 +12,12 @@ from typing import Final
 
 import click
 
-from ...models.layout.placement import VOCABULARIES, space
+from ...models.layout.placement import VOCABULARIES
 from ...models.machine.machine import Collectives, load_machine
 from ...models.machine.shared_links import with_shared_links
 from ...models.problem.unit import rounding_bound, rounding_text
-from ...models.sources.compared import load_compared, with_notes
+from ...models.sources.compared import Reading, load_compared, with_notes
 from ...models.sources.frameworks.settings import Settings
-from ...models.sources.load import Attention
 from ...models.sources.zoo import default_batch
 from ...models.terminal.console import Watch, emit, say
 from ...models.terminal.options import (
@@ -36,10 +35,8 @@ from ...models.terminal.options import (
 )
 from ...models.text import bytes_text
 from ...models.verbs.optimizer import LOSS, MICRO, MICRO_HELP, OPTIMIZER, PRECISION, PRECISION_HELP
-from ...proofs.joint.books import Rewrites
 from ...proofs.pipelines.words import FORBIDDEN_WORDS
 from ...proofs.plan.bundle import write_plan
-from ...proofs.rewrites.plain import DEFAULTS
 from ..explain.cost_table import CostRow, cost_table, render_cost_table
 from ..explain.error_bounds import error_bound_lines, error_bounds_json, with_error_bounds
 from ..explain.request import strategy_to_plan
@@ -47,9 +44,10 @@ from ..explain.summary import memory_parts, memory_words, next_commands, paralle
 from ..plans.frameworks import pipelined_settings, settings_of_step
 from ..plans.given import render_given
 from ..plans.micro import render_counts
-from ..plans.pipelines.request import MOST_CHUNKS, PipelineRequest, pipeline_request
+from ..plans.options import PlanOptions
+from ..plans.pipelines.request import MOST_CHUNKS, PipelineRequest
 from ..plans.plan import infeasible_plan
-from ..plans.portfolio.freedoms import Freedoms, everything
+from ..plans.portfolio.freedoms import freedoms_of, stages_of
 from ..plans.portfolio.words import FREEDOM_WORDS
 from ..plans.recompute import render_attempts
 from ..plans.remarks import Batch, Remark, remarks
@@ -57,7 +55,6 @@ from ..plans.report import labels, short_title
 from ..plans.request import TENSORS, PlanOutcome, PlanRequest, carry_out
 from ..plans.time_limit import TimeLimit
 from ..plans.written import searching
-from ..selection.solve import Engine
 from .combinations import PLAN
 from .conflict import no_solution, publish_proof
 from .door import Door
@@ -87,60 +84,35 @@ NOT_OF_PARTS: Final = "its formula is not compared in a step of micro-batches, w
 """Said of operators of the user's."""
 
 
-@dataclass(frozen=True)
-class PlanOptions:
-    """The command line of `plan`."""
+@dataclass(frozen=True, kw_only=True)
+class PlanCommand(PlanOptions):
+    """The command line of `plan`: its options, read."""
 
     model: str
     machine: str
-    train: str | None
-    loss: str | None
-    recompute: str
-    batch: int | None
-    precision: str | None
-    micro_batch: str
-    attention: Attention | None
     expert_loads: Path | None
-    compare: bool
     operators: tuple[Path, ...]
     memory: int | None
     offload: Fraction | None
     collectives: Collectives | None
-    space_name: str | None
-    vocabulary: str | None
-    engine: Engine
     time_limit: float | None
     work_limit: int | None
     gap: Fraction
-    threads: int
     explain_cost: bool
     strategy: Path | None
-    joint: bool
-    rules: tuple[Path, ...]
-    rewrite_rounds: int
-    rewrite_nodes: int
-    rewrite_time: float | None
-    pipeline: str | None
-    without: tuple[str, ...]
-    interleave: int
-    overlap: bool
-    views: bool
-    best: bool
     output: Path
     as_json: bool
 
     def request(self, publisher: Door, notes: list[str]) -> PlanRequest:
         """What is asked of the planner; `notes` takes what the frontend and the comparison with it say."""
-        graph, found = load_compared(
-            publisher,
-            self.model,
-            self.batch,
-            notes.append,
-            self.attention,
+        how = Reading(
+            batch=self.batch,
+            attention=self.attention,
             compare=self.compare,
             trained=self.train is not None,
             operators=self.operators,
         )
+        graph, found = load_compared(publisher, self.model, how, notes.append)
         graph = with_notes(graph, found, notes, self.expert_loads)
         machine, shared = with_shared_links(load_machine(self.machine), self.collectives)
         notes.extend(shared)
@@ -152,57 +124,18 @@ class PlanOptions:
             names = sorted({use.name for use in graph.specified})
             notes.extend(f"{name}: {NOT_OF_PARTS}" for name in names)
         schedule = () if found is None else found.schedule
-        searches = searching(
-            self.overlap,
-            self.views,
-            self.joint,
-            self.best,
-            self.pipeline,
-            self.recompute,
-            self.micro_batch,
-            self.engine,
-        )
-        return PlanRequest(
-            graph,
-            machine,
-            self.train,
-            self.loss,
-            self.recompute,
-            space(self.space_name) if self.space_name is not None else None,
-            self.memory,
-            self.strategy or strategy_to_plan(None, schedule, graph, machine, searches),
-            self.engine,
-            self.gap,
-            self.threads,
-            self.precision,
-            self.micro_batch,
-            self.vocabulary,
-            self.rewrites(publisher),
-        )
-
-    def rewrites(self, publisher: Door) -> Rewrites:
-        """What a joint search may use; nothing is read where none is asked for."""
-        joint = self.joint or (self.best and "rewrites" not in self.without)
-        books = tuple(publisher.book(path) for path in self.rules or DEFAULTS) if joint else ()
-        return Rewrites(books, self.rewrite_rounds, self.rewrite_nodes, self.rewrite_time, none=not joint)
+        strategy = self.strategy or strategy_to_plan(None, schedule, graph, machine, searching(self))
+        request = PlanRequest.of(self, graph, machine, self.memory, strategy)
+        return replace(request, gap=self.gap, rewrites=self.rewrites(publisher.book))
 
     def pipeline_of(self, request: PlanRequest) -> tuple[PipelineRequest | None, Settings | None]:
         """What is asked of pipelined steps, if anything, and the configuration that is taken instead of a search."""
-        if self.pipeline is None:
-            return None, None
         settings = None
-        if self.strategy is not None:
+        if self.stages is not None and self.strategy is not None:
             given, train, place = pipelined_settings(self.strategy), self.train or "", str(self.strategy)
             request = replace(request, precision=request.precision or given.precision)
             settings = settings_of_step(given, request.graph, train, self.recompute, request.precision, place)
-        without = () if self.best else self.without
-        return pipeline_request(request, self.pipeline, without, self.interleave, self.overlap), settings
-
-    def freedoms(self, request: PlanRequest, asked: PipelineRequest | None) -> tuple[PlanRequest, Freedoms]:
-        """What is left to the searches, and the job with that open."""
-        if self.best:
-            return everything(request, self.without, self.pipeline, self.interleave)
-        return request, Freedoms(self.overlap, self.views, self.joint, self.recompute == TENSORS, asked)
+        return stages_of(self, request), settings
 
 
 @click.command("plan")
@@ -247,6 +180,7 @@ class PlanOptions:
 )
 @click.option(
     "--pipeline",
+    "stages",
     metavar="auto|P:M|P:M:V",
     help="With --train: cut into stages, each with placements of its own on an equal part of the machine: auto, or P "
     "stages and M micro-batches, or these with V chunks of the model on every stage (interleaved).",
@@ -297,8 +231,8 @@ class PlanOptions:
 @json_option
 @click.pass_obj
 @refuse_combinations(PLAN)
-@options_as(PlanOptions)
-def plan_command(publisher: Door, options: PlanOptions) -> int:
+@options_as(PlanCommand)
+def plan_command(publisher: Door, options: PlanCommand) -> int:
     """Plan MODEL (zoo name, ONNX file, FILE.py:NAME or JSON graph) on a machine and prove what is said about the
     plan.
     """
@@ -306,14 +240,14 @@ def plan_command(publisher: Door, options: PlanOptions) -> int:
         return _plan(publisher, options)
 
 
-def _plan(publisher: Door, options: PlanOptions) -> int:
+def _plan(publisher: Door, options: PlanCommand) -> int:
     """What was asked for, by the search that knows it."""
     clock = start_limit(options.time_limit, options.work_limit)
     publisher = publisher.within(clock.late)
     notes: list[str] = []
     request = options.request(publisher, notes)
     asked, settings = options.pipeline_of(request)
-    request, freedoms = options.freedoms(request, asked)
+    request, freedoms = freedoms_of(options, request, asked)
     if freedoms.several(request):
         return plan_portfolio(publisher, request, freedoms, clock, options.output, options.as_json, notes)
     if (options.overlap or asked is not None) and not options.as_json:
@@ -330,7 +264,7 @@ def _plan(publisher: Door, options: PlanOptions) -> int:
 
 
 def plan_placements(
-    publisher: Door, request: PlanRequest, clock: TimeLimit, options: PlanOptions, notes: list[str]
+    publisher: Door, request: PlanRequest, clock: TimeLimit, options: PlanCommand, notes: list[str]
 ) -> int:
     """One program and its placements: plan, check, publish, and say."""
     with Watch("planning") as watch:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import click
 
-from ...models.collective_programs.cost import Algorithm
 from ...models.collective_programs.parallelism import Hierarchy, PlacementProblem
 from ...models.collective_programs.programs import words
 from ...models.problem.claims import Verdict
@@ -20,8 +19,9 @@ from ...models.terminal.options import AMOUNT, force_option, json_option, option
 from ...models.text import bytes_text, seconds_text
 from ...proofs.collective_programs.file import write_reduction
 from ...proofs.publishing.publisher import Published, Publisher
-from ..collective_programs.asked import Engine, engine_json, engine_lines
-from ..collective_programs.request import How, Reduced, reduce_axes, reduce_nodes
+from ..collective_programs.asked import engine_json, engine_lines
+from ..collective_programs.options import ProgramOptions
+from ..collective_programs.request import Reduced, reduce_axes, reduce_nodes
 from .combinations import REDUCE
 from .reduction_options import (
     algorithm_option,
@@ -33,15 +33,14 @@ from .reduction_options import (
     matrix,
     model_option,
     order_option,
-    orders,
     reading_option,
     sizes,
 )
 from .reduction_results import document, draw, finish, name, row, table
 
 
-@dataclass(frozen=True)
-class ReduceOptions:
+@dataclass(frozen=True, kw_only=True)
+class ReduceOptions(ProgramOptions):
     """The command line of `reduce`."""
 
     hierarchy: str | None
@@ -49,14 +48,8 @@ class ReduceOptions:
     over: str | None
     matrix: str | None
     nodes: str | None
-    machine: str | None
     payload: int
-    algorithm: str
-    preset: str
-    order: str
-    reading: str
     synthesis: str
-    engine: Engine
     svg: Path | None
     listed: bool
     output: Path | None
@@ -99,7 +92,7 @@ def reduce_command(publisher: Publisher, options: ReduceOptions) -> int:
     cheaper.
     """
     start = time.monotonic()
-    how = How(Algorithm(options.algorithm), options.preset, orders(options.order), options.reading, options.engine)
+    how = options.how()
     with Watch("synthesizing"):
         if options.nodes is not None:
             nodes = sizes(options.nodes, "--nodes", ",")

@@ -94,8 +94,3 @@ def reduction(text: str) -> tuple[tuple[int, ...], int, int]:
         return sizes(match[1], "--reduce", ",", 0), parse_bytes(match[2]), times
     except InputError as error:
         raise InputError(f"--reduce {text!r}: {error}") from None
-
-
-def orders(order: str) -> tuple[Order, ...]:
-    """Orders of devices that an option stands for."""
-    return tuple(Order) if order == "both" else (Order(order),)

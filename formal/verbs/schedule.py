@@ -33,7 +33,8 @@ from ...proofs.publishing.publisher import Published, Publisher
 from ...proofs.schedules.file import write_schedule
 from ..plans.time_limit import TimeLimit
 from ..schedules.drawing import peaks, picture, text
-from ..schedules.engines.request import Answer, Engine, parse_times, schedule_graph, schedule_pipeline
+from ..schedules.engines.request import Answer, parse_times, schedule_graph, schedule_pipeline
+from ..schedules.options import ScheduleOptions
 from ..schedules.overlap import Overlapped
 from ..schedules.published import KINDS, orders
 from .combinations import SCHEDULE
@@ -46,21 +47,13 @@ CHECK_SHARE = 0.15
 """Of the time limit, kept for the checker."""
 
 
-@dataclass(frozen=True)
-class ScheduleOptions:
+@dataclass(frozen=True, kw_only=True)
+class ScheduleCommand(ScheduleOptions):
     """The command line of `schedule`."""
 
     graph: Path | None
-    stages: int | None
-    micro_batches: int | None
-    times: str | None
-    send: int
-    memory: int | None
-    kind: str
-    engine: Engine
     time_limit: float | None
     work_limit: int | None
-    machine: str | None
     output: Path | None
     svg: Path | None
     csv: Path | None
@@ -94,8 +87,8 @@ class ScheduleOptions:
 @json_option
 @click.pass_obj
 @refuse_combinations(SCHEDULE)
-@options_as(ScheduleOptions)
-def schedule_command(publisher: Publisher, options: ScheduleOptions) -> int:
+@options_as(ScheduleCommand)
+def schedule_command(publisher: Publisher, options: ScheduleCommand) -> int:
     """The shortest schedule of a pipeline with a proof, or a published schedule and whether a shorter one exists; or
     the shortest schedule of a GRAPH of operators and collectives (.json).
     """

@@ -32,7 +32,8 @@ from ...proofs.selection.load import load_problem
 from ..plans.report import amount
 from ..plans.time_limit import TimeLimit, check_seconds
 from ..selection.engines.encodings.answers import read_answer
-from ..selection.solve import Engine, solve
+from ..selection.question import Engine
+from ..selection.solve import solve
 from .combinations import SOLVE
 from .conflict import no_solution, publish_proof
 from .extraction import solve_extraction

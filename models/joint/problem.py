@@ -165,39 +165,48 @@ def _number(placements: Ints, placement: Placement) -> int:
     return int(found[0])
 
 
+@dataclass(frozen=True, eq=False)
+class JointSubject:
+    """What determines the problem: the e-graph that `rounds` of rules made, the machine, the space; how much tags say
+    (`level`), bytes per device or None (`memory_limit`), the identities of the rules, with + (`library`).
+    """
+
+    egraph: EGraph
+    rounds: int
+    machine: Machine
+    where: Space
+    level: int = 1
+    memory_limit: int | None = None
+    library: str = LIBRARY
+
+
 def build_joint(
-    egraph: EGraph,
-    rounds: int,
-    machine: Machine,
-    where: Space,
+    subject: JointSubject,
     notify: Notify | None = None,
     *,
-    level: int = 1,
     unit: Fraction = cost.UNIT,
-    memory_limit: int | None = None,
-    library: str = LIBRARY,
     structures: Structures | None = None,
     room: Room | None = None,
 ) -> JointPlanning:
-    """The selection problem of an e-graph on a machine over a space, in the finest unit that fits.  `memory_limit`:
-    bytes per device, or None.  `library`: identities of the rules, with +.  `structures`: those of the same e-graph,
-    machine, space and unit, where they are known.  `room`: called before each part.
+    """The selection problem of all programs and placements, in the finest unit that fits, from `unit` on.
+    `structures`: those of the same e-graph, machine, space and unit, where they are known.  `room`: called before each
+    part.
 
     >>> from ..machine.machine import load_machine
     >>> from ..layout.placement import space
     >>> from ..sources.zoo import build
     >>> g = build("mlp-unity")
-    >>> joint = build_joint(EGraph(g, (), g.operators), 0, load_machine("localhost:2"), space("complete"))
+    >>> subject = JointSubject(EGraph(g, (), g.operators), 0, load_machine("localhost:2"), space("complete"))
+    >>> joint = build_joint(subject)
     >>> [d.name for d in joint.decisions]
     ['fc1', 'relu1', 'fc2', 'copy of fc2']
     """
+    egraph = subject.egraph
     while True:
         try:
             if structures is None or structures.unit != unit:
-                structures = Structures(egraph.union, machine, where, egraph.orders, unit)
-            return _Builder(egraph, machine, where, level, structures, notify, room).build(
-                rounds, memory_limit, library
-            )
+                structures = Structures(egraph.union, subject.machine, subject.where, egraph.orders, unit)
+            return _Builder(subject, structures, notify, room).build()
         except TooFine as error:
             unit = coarser(unit, error.total)
 
@@ -231,26 +240,20 @@ def _held(structures: Structures, t: str, b: Block) -> Keyed | None:
 
 
 class _Builder:
-    def __init__(
-        self,
-        egraph: EGraph,
-        machine: Machine,
-        where: Space,
-        level: int,
-        structures: Structures,
-        notify: Notify | None,
-        room: Room | None,
-    ) -> None:
-        self.egraph, self.machine, self.where, self.unit = egraph, machine, where, structures.unit
+    def __init__(self, subject: JointSubject, structures: Structures, notify: Notify | None, room: Room | None) -> None:
+        self.subject = subject
+        self.egraph, self.machine, self.where = subject.egraph, subject.machine, subject.where
+        self.unit = structures.unit
         self.notify = notify
         self._room: Room = (lambda pairs, entries: None) if room is None else room
-        self.skeleton = Skeleton(egraph, level)
+        self.skeleton = Skeleton(self.egraph, subject.level)
         self.structures = structures
         self.tables: list[Ints] = []
         self._number: dict[object, int] = {}
         self._arrays: dict[tuple[object, ...], Ints] = {}
 
-    def build(self, rounds: int, memory_limit: int | None, library: str) -> JointPlanning:
+    def build(self) -> JointPlanning:
+        rounds, memory_limit, library = self.subject.rounds, self.subject.memory_limit, self.subject.library
         sk = self.skeleton
         decisions: list[JointDecision] = []
         classes, rests = dict[str, int](), dict[str, int]()

@@ -146,12 +146,11 @@ def network_problem(
     *,
     constant: int = 0,
     names: Sequence[str] | None = None,
-    usages: tuple[Usage, ...] = (),
-    more: tuple[Vertex, ...] = (),
-    limit: int | None = None,
+    limited: Limited | None = None,
     assumptions: tuple[str, ...] = (),
 ) -> SelectionProblem:
-    """The selection problem of a network.  `more`: vertices behind those of the variables; `usages`: of all of these.
+    """The selection problem of a network.  `limited`: rows of its variables, whose vertex stands behind
+    theirs.
 
     >>> f = dense_function((0, 1, 2), np.arange(8).reshape(2, 2, 2)[::-1, ::-1, ::-1].copy())
     >>> p = network_problem("three", [2, 2, 2], [f])
@@ -163,6 +162,7 @@ def network_problem(
     vertices: list[Vertex] = []
     edges: list[Edge] = []
     tables = _Tables()
+    usages, more, limit = ((), (), None) if limited is None else (limited.usages, limited.more, limited.limit)
     first = len(domains) + len(more)
     for k, f in enumerate(functions):
         here = f"function {k} of {' '.join(named[i] for i in f.scope[:8])}{' ..' if len(f.scope) > 8 else ''}"

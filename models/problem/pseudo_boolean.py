@@ -162,9 +162,7 @@ def _problem(names: list[str], costs: Terms, constant: int, rows: list[Row]) -> 
         functions,
         constant=constant,
         names=names,
-        usages=found.usages,
-        more=found.more,
-        limit=found.limit,
+        limited=found,
     )
 
 

@@ -85,9 +85,7 @@ class _Reader:
             self.domains,
             self.functions,
             constant=self.constant,
-            usages=found.usages,
-            more=found.more,
-            limit=found.limit,
+            limited=found,
             assumptions=(UPPER_BOUND.format(self.top),),
         )
 

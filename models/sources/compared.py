@@ -24,32 +24,37 @@ class _Taken:
         self.original = original
 
 
-def load_compared(
-    comparer: Comparer,
-    spec: str,
-    batch: int | None = None,
-    tell: Callable[[str], None] | None = None,
-    attention: Attention | None = None,
-    expert_places: int | None = None,
-    compare: bool = True,
-    trained: bool = False,
-    kept: bool = False,
-    operators: Sequence[Path] = (),
-) -> tuple[Graph, Comparison | None]:
-    """`load_model`, and what came of the comparison; None for what is no program of a framework (zoo, JSON).
-    `compare`: whether it is wanted; `trained`: whether gradients count; `kept`: the graph is written, so that a plan
-    may train it; `operators`: files of operators of the user's own that it calls.  Raises `Differs` too, and
-    `InputError` for maps that are too large to be compared.
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How a model is read.  `compare`: whether it is run beside its source; `trained`: whether gradients count;
+    `kept`: the graph is written, so that a plan may train it; `operators`: files of operators of the user's own that it
+    calls.
     """
-    taken, specified = _Taken(), read_operators(operators)
-    graph = load_model(spec, batch, tell, attention, expert_places, taken, trained or kept)
+
+    batch: int | None = None
+    attention: Attention | None = None
+    expert_places: int | None = None
+    compare: bool = True
+    trained: bool = False
+    kept: bool = False
+    operators: Sequence[Path] = ()
+
+
+def load_compared(
+    comparer: Comparer, spec: str, how: Reading, tell: Callable[[str], None] | None = None
+) -> tuple[Graph, Comparison | None]:
+    """`load_model`, and what came of the comparison; None for what is no program of a framework (zoo, JSON).  Raises
+    `Differs` too, and `InputError` for maps that are too large to be compared.
+    """
+    taken, specified = _Taken(), read_operators(how.operators)
+    graph = load_model(spec, how.batch, tell, how.attention, how.expert_places, taken, how.trained or how.kept)
     for note in operator_notes(specified, graph):
         if tell is not None:
             tell(note)
     if taken.original is None:
         return graph, None
-    found = comparer.compare_import(graph, taken.original, compare, trained)
-    if compare and taken.original.maps and not found.samples:
+    found = comparer.compare_import(graph, taken.original, how.compare, how.trained)
+    if how.compare and taken.original.maps and not found.samples:
         raise InputError(
             f"{spec}: {found.left_out}; its maps are recorded from one turn, and only the comparison shows that this"
             " is what all turns do: compare it at smaller sizes, and give --no-compare here"
@@ -57,21 +62,9 @@ def load_compared(
     return graph, replace(found, schedule=taken.original.schedule)
 
 
-def note_comparison(
-    comparer: Comparer,
-    spec: str,
-    batch: int | None,
-    notes: list[str],
-    attention: Attention | None,
-    compare: bool,
-    trained: bool = False,
-    loads: Path | None = None,
-    operators: Sequence[Path] = (),
-) -> Graph:
+def note_comparison(comparer: Comparer, spec: str, how: Reading, notes: list[str], loads: Path | None = None) -> Graph:
     """The graph; its comparison is the last of the notes.  `loads`: a file of counts of experts."""
-    graph, found = load_compared(
-        comparer, spec, batch, notes.append, attention, None, compare, trained, operators=operators
-    )
+    graph, found = load_compared(comparer, spec, how, notes.append)
     return with_notes(graph, found, notes, loads)
 
 

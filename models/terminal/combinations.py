@@ -14,13 +14,15 @@ Python read the same table (`models.terminal.options.refuse_combinations`, `api`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
-from inspect import signature
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..text import InputError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 @dataclass(frozen=True)
@@ -113,15 +115,13 @@ class Combinations:
         return f"{spelled[name]} {value}" if value else spelled[name]
 
 
-def require_keywords(
-    table: Combinations, function: Callable[..., object], values: Mapping[str, object], **more: str
-) -> None:
-    """Raises `InputError` where keywords of a Python `function` do not go together by the table of its verb.  `more`:
-    options of the verb that the function has under another name, or always.
+def require_keywords(table: Combinations, options: DataclassInstance, **more: str) -> None:
+    """Raises `InputError` where the keywords of a Python function (`models.keywords`) do not go together by the table
+    of its verb.  `more`: options of the verb that the function has under another name, or always.
     """
-    default = {name: p.default for name, p in signature(function).parameters.items()}
-    given = {name: v for name, v in values.items() if name in table.options and v is not None and v != default[name]}
-    refusal = table.refusal(given | more, {name: name for name in table.options} | {"pipeline": "stages"})
+    values = {f.name: (getattr(options, f.name), f.default) for f in fields(options) if f.name in table.options}
+    given = {name: value for name, (value, default) in values.items() if value is not None and value != default}
+    refusal = table.refusal(given | more, {name: name for name in table.options})
     if refusal is not None:
         raise InputError(refusal)
 

@@ -16,7 +16,7 @@ from ..machine.text import render
 from ..program.contents import write_beside
 from ..program.graph import Graph
 from ..sources.building.original import Comparer, Comparison
-from ..sources.compared import load_compared
+from ..sources.compared import Reading, load_compared
 from ..sources.load import Attention
 from ..sources.precision import mixed_precision
 from ..sources.precision import parse_precision as parsed_precision
@@ -127,18 +127,16 @@ def import_command(comparer: Comparer, options: ImportOptions) -> int:
             "give a model: a zoo name, an ONNX file, FILE.py:NAME (NumPy, PyTorch or JAX) or a .pt2 program"
         )
     notes: list[str] = []
-    graph, compared = load_compared(
-        comparer,
-        options.file,
-        options.batch,
-        notes.append,
-        options.attention,
-        options.expert_places,
-        options.compare,
-        options.train is not None,
+    how = Reading(
+        batch=options.batch,
+        attention=options.attention,
+        expert_places=options.expert_places,
+        compare=options.compare,
+        trained=options.train is not None,
         kept=True,
         operators=options.operators,
     )
+    graph, compared = load_compared(comparer, options.file, how, notes.append)
     step = training_of(graph, options.train, options.loss, options.recompute, options.precision)
     step = None if step is None else accumulate(step, options.micro_batch)
     graph = in_precision(graph, options.precision) if step is None else step.graph

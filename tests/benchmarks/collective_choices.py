@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from shardproof.formal.explain.reductions import program_rows
 from shardproof.formal.plans.given import plan_strategy
-from shardproof.formal.plans.plan import Planned, plan_graph
+from shardproof.formal.plans.plan import PlacementJob, Planned, plan_graph
 from shardproof.formal.plans.strategy import parse_strategy
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import Collectives, Machine, load_machine
@@ -34,7 +34,8 @@ def data_parallel(graph: Graph, machine: Machine, seconds: float) -> Planned:
     """The batch over all devices, everything else as it follows."""
     split = {level.name: level.size for level in machine.levels}
     strategy = parse_strategy(json.dumps({"*": {"b": split}}))
-    found = plan_strategy(graph, machine, strategy, space("one-per-level"), time_limit_s=seconds, gap=Fraction(99, 100))
+    job = PlacementJob(graph, machine, space("one-per-level"), time_limit_s=seconds, gap=Fraction(99, 100))
+    found = plan_strategy(strategy, job)
     return found[0]
 
 

@@ -44,7 +44,7 @@ from pathlib import Path
 import numpy as np
 
 from shardproof.__main__ import FrontDoor
-from shardproof.backends.execution.timing import measure
+from shardproof.backends.execution.timing import Sampling, measure
 from shardproof.formal.calibration.calibrate import calibrate
 from shardproof.formal.calibration.fit import spearman
 from shardproof.formal.calibration.parts import calibrate_parts, communication_times, coverage, operator_times
@@ -147,7 +147,7 @@ def plans(planning: Planning, count: int, seed: int) -> list[tuple[str, tuple[in
 def calibrated(planning: Planning, base: Machine, rounds: int) -> tuple[Machine, dict[str, object]]:
     """The machine with fitted links and device and the model's operators as profile rows, and the residuals."""
     candidates = coverage(planning)
-    times = measure(planning.graph, base.hierarchy, candidates, rounds=rounds, wholes=False, parts=True)
+    times = measure(planning.graph, base.hierarchy, candidates, Sampling(rounds, wholes=False, parts=True))
     operators = operator_times(planning, candidates, [(p.candidate, p.number, p.seconds) for p in times.operators])
     moved = communication_times(planning, candidates, [(p.candidate, p.number, p.seconds) for p in times.movements])
     result = calibrate_parts(base, operators, moved)
@@ -170,7 +170,7 @@ def one(name: str, base: Machine, count: int, rounds: int, calibration_rounds: i
     planning = build(graph, machine, space("complete"))
     chosen = plans(planning, count, seed=len(name))
     candidates: list[Choices] = [planning.choices(x) for _, x in chosen]
-    times = measure(graph, machine.hierarchy, candidates, rounds=rounds, timeout_s=580)
+    times = measure(graph, machine.hierarchy, candidates, Sampling(rounds), timeout_s=580)
     load.append(os.getloadavg()[0])
     scale = planning.problem.scale
     steps = np.array([w.seconds for w in times.wholes])  # (plans, rounds)

@@ -42,7 +42,7 @@ from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.restrict import restrict
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import Planning, build
-from shardproof.models.joint.problem import JointPlanning, build_joint
+from shardproof.models.joint.problem import JointPlanning, JointSubject, build_joint
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.program.graph import Graph, Role
@@ -241,7 +241,7 @@ def best_alone(graph: Graph, machine: Machine, seconds: float) -> Graph | None:
     """The best program on one GPU, as the rules make it."""
     one = load_machine("summit:1x1x1")
     egraph, derivation = safe(graph, SEARCHED, pays=worth(one))
-    joint = build_joint(egraph, derivation.rounds, one, space("complete"), level=2)
+    joint = build_joint(JointSubject(egraph, derivation.rounds, one, space("complete"), level=2))
     answer = solve(joint.problem, clock=clock(seconds))
     return None if answer.solution is None else joint.plan(answer.solution)[0]
 

@@ -15,7 +15,7 @@ from conformance.rules import SWAP, library
 from conformance.writing import Head, Suite, changed, container
 from shardproof.models.communication.choices import communications
 from shardproof.models.joint.egraph import EGraph
-from shardproof.models.joint.problem import JointPlanning, build_joint
+from shardproof.models.joint.problem import JointPlanning, JointSubject, build_joint
 from shardproof.models.joint.rules import FIRST as LIBRARY
 from shardproof.models.joint.rules import LIBRARIES
 from shardproof.models.layout.placement import space
@@ -81,7 +81,7 @@ def members(
 
 def suite() -> Suite:
     out = Suite("joint plan")
-    of = build_joint(EGRAPH, 1, MACHINE, space("complete"), library=LIBRARY)
+    of = build_joint(JointSubject(EGRAPH, 1, MACHINE, space("complete"), library=LIBRARY))
     every = solutions(of)
     cost, x = every[0]
     whole = members(of, cost, x)
@@ -116,7 +116,7 @@ def suite() -> Suite:
     head("library", "refuted", "it uses the rules", lambda h: h.update(library="0" * 64), "other rules")
     head("tags", "refuted", "it is about the problem", lambda h: h.update(tags=3), "other tags than the problem's")
     head("rounds", "refuted", "it is about the problem", lambda h: h.update(rounds=2), "another claim")
-    other = build_joint(_unequal(), 1, MACHINE, space("complete"), library=LIBRARY)
+    other = build_joint(JointSubject(_unequal(), 1, MACHINE, space("complete"), library=LIBRARY))
     first = solutions(other)[0]
     add("unequal", "refuted", "it has not the form", members(other, *first), "the epilogue is another map")
     head("format", "malformed", "this version reads", lambda h: h.update(format="shardproof-joint/9"), "a later format")
@@ -153,7 +153,13 @@ def _twice() -> Iterator[Case]:
     """exp is computed twice; the sum may read one of them twice."""
     operators = _elements("a", "exp", "x"), _elements("b", "exp", "x"), _elements("y", "add", ("a", "b"))
     of = build_joint(
-        _of(operators, (_elements("y~1", "add", ("a", "a")),), "x"), 1, MACHINE, space("complete"), library=EQUAL_TOO
+        JointSubject(
+            _of(operators, (_elements("y~1", "add", ("a", "a")),), "x"),
+            1,
+            MACHINE,
+            space("complete"),
+            library=EQUAL_TOO,
+        )
     )
     best = solutions(of)[0]
     for name, verdict, sentence, place, fault in (
@@ -175,7 +181,7 @@ def _by_library() -> Iterator[Case]:
     """A product of elements turned round, by the rule `swap` of a library."""
     book = read_book(container(library([SWAP])))
     egraph = _of((_elements("m", "multiply", ("x", "v")),), (_elements("m~1", "multiply", ("v", "x")),), "xv")
-    of = build_joint(egraph, 1, MACHINE, space("complete"), library=f"{EQUAL_TOO}+{book.identity}")
+    of = build_joint(JointSubject(egraph, 1, MACHINE, space("complete"), library=f"{EQUAL_TOO}+{book.identity}"))
     best = solutions(of)[0]
     step = Step("swap", "m~1", ("m",), FACTS, book.identity, ("x", "v"))
 
@@ -193,7 +199,7 @@ def _by_library() -> Iterator[Case]:
 
 
 def _level(level: int) -> dict[str, Member]:
-    of = build_joint(EGRAPH, 1, MACHINE, space("complete"), level=level, library=LIBRARY)
+    of = build_joint(JointSubject(EGRAPH, 1, MACHINE, space("complete"), level=level, library=LIBRARY))
     return members(of, *solutions(of)[0])
 
 

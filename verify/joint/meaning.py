@@ -16,6 +16,7 @@ What is added or multiplied is real: of truth values and integers, whose arithme
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import count
@@ -248,28 +249,35 @@ def wrong_equation(
         return unfolding.of_operator(left, at), unfolding.of_operator(right, at)
 
     said = f"operators {left.name!r} and {right.name!r} compute different values"
-    return wrong_values(graph, left.output.tensor, sides, by, sign, budget, defined, right.name, said)
+    return wrong_values(graph, Equation(left.output.tensor, sides, right.name, said), by, sign, budget, defined)
 
 
 Sides = Callable[[Unfolding, tuple[Position, ...]], tuple[Polynomial, Polynomial]]
 """What two sides are where a tensor is read at positions."""
 
 
+@dataclass(frozen=True)
+class Equation:
+    """Two `sides` that are the tensor; `name`: of what is charged; `said` where they differ."""
+
+    tensor: str
+    sides: Sides
+    name: str
+    said: str
+
+
 def wrong_values(
     graph: Graph,
-    tensor: str,
-    sides: Sides,
+    equation: Equation,
     by: Mapping[str, Operator],
     sign: bool,
     budget: Budget,
     defined: bool,
-    name: str,
-    said: str,
     casts: bool = False,
 ) -> str:
-    """The same of any two `sides` that are the tensor; `said` where they differ; `name`: of what is charged."""
-    work = Work(budget, f"equation of {name[:80]!r}")
-    rest = [tuple((0, n) for n in graph.tensor(tensor).shape)]
+    """The same of any equation."""
+    work = Work(budget, f"equation of {equation.name[:80]!r}")
+    rest = [tuple((0, n) for n in graph.tensor(equation.tensor).shape)]
     used = set[str]()
     for _ in range(MOST_PIECES):
         if not rest:
@@ -280,7 +288,7 @@ def wrong_values(
         ranges = {f"o{k}": end - begin for k, (begin, end) in enumerate(spans)}
         unfolding = Unfolding(graph, by, sign, work, defined, casts)
         try:
-            values = [normal(p, ranges, work) for p in sides(unfolding, at)]
+            values = [normal(p, ranges, work) for p in equation.sides(unfolding, at)]
         except Cut as cut:
             k = int(cut.axis[1:])
             begin, end = spans[k]
@@ -291,6 +299,6 @@ def wrong_values(
         except Undecided as error:
             return str(error)
         if values[0] != values[1]:
-            return said
+            return equation.said
         used |= unfolding.used
     return f"falls into more than {MOST_PIECES} pieces"

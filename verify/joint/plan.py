@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...models.cost.limits import Counter, TooLarge
-from ...models.joint.problem import JointPlanning, build_joint
+from ...models.joint.problem import JointPlanning, JointSubject, build_joint
 from ...models.layout.placement import space
 from ...models.problem.claims import Optimal, Verdict, WithinGap
 from ...proofs.container.archive import Member
@@ -87,14 +87,16 @@ def _check(
         budget.charge(PAIR * pairs + ENTRY * entries, "plan")
 
     planning = build_joint(
-        joint.egraph,
-        joint.derivation.rounds,
-        plan.machine,
-        where,
+        JointSubject(
+            joint.egraph,
+            joint.derivation.rounds,
+            plan.machine,
+            where,
+            level=joint.tags,
+            memory_limit=plan.memory_limit,
+            library=joint.derivation.rules_name,
+        ),
         notify,
-        level=joint.tags,
-        memory_limit=plan.memory_limit,
-        library=joint.derivation.rules_name,
         room=room,
     )
     alone = check_plan(plan, samples=samples, cells=cells, notify=notify, budget=budget, alone=True)

@@ -24,7 +24,7 @@ from ...models.program.graph import Graph
 from ...models.program.operators import Operator
 from ...models.program.specified import Specified
 from ..budget import Budget
-from ..joint.meaning import Unfolding, wrong_values
+from ..joint.meaning import Equation, Unfolding, wrong_values
 from ..joint.polynomials import Polynomial, Position, Undecided
 from ..verdict import CheckResult, worst
 from .formula import FormulaValues, Wrong
@@ -73,7 +73,8 @@ def _wrong(use: Specified, graph: Graph, budget: Budget) -> str:
             raise
 
     said = "the graph computes other values than its formula says"
-    wrong = wrong_values(graph, use.result.tensor, sides, by, False, budget, False, use.name, said, casts=True)
+    equation = Equation(use.result.tensor, sides, use.name, said)
+    wrong = wrong_values(graph, equation, by, False, budget, False, casts=True)
     if wrong and wrong != said:
         raise Undecided(wrong)
     return wrong

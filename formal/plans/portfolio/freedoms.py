@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from ..options import PlanOptions
 from ..pipelines.request import AUTO, PipelineRequest, pipeline_request, require_words
 from ..request import TENSORS, PlanRequest
 from .words import FREEDOM_WORDS
@@ -102,3 +103,20 @@ def everything(
     told = tuple(LeftOut(word, left[word]) for word in FREEDOM_WORDS if word in left)
     tensors = tensors and parts is None and spoken is None
     return request, Freedoms(overlap, views, rules, tensors, asked, placements=True, left_out=told)
+
+
+def stages_of(options: PlanOptions, request: PlanRequest) -> PipelineRequest | None:
+    """What a user asks of pipelined steps, if anything."""
+    if options.stages is None:
+        return None
+    without = () if options.best else options.without
+    return pipeline_request(request, options.stages, without, options.interleave, options.overlap)
+
+
+def freedoms_of(
+    options: PlanOptions, request: PlanRequest, asked: PipelineRequest | None
+) -> tuple[PlanRequest, Freedoms]:
+    """What a user leaves to the searches, and the job with that open; `asked`: what `stages_of` says."""
+    if options.best:
+        return everything(request, options.without, options.stages, options.interleave)
+    return request, Freedoms(options.overlap, options.views, options.joint, options.recompute == TENSORS, asked)

@@ -13,16 +13,12 @@ Outcomes are those of an audit (`formal.explain.audit.decide`); that S is optima
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import lcm
 
 from ....models.cost.selection import build
 from ....models.joint.egraph import EGraph
-from ....models.joint.rules import MOST_NODES, ROUNDS
-from ....models.layout.placement import Space
-from ....models.machine.machine import Machine
 from ....models.problem.selection_problem import SelectionProblem
 from ....models.program.graph import Graph, GraphError
 from ....models.program.operators import Operator
@@ -30,12 +26,11 @@ from ...explain.audit import Outcome, applied_strategy, decide
 from ...plans.layouts import TensorLayouts
 from ...plans.strategy import Applied, Strategy
 from ...selection.answer import Answer
-from ...selection.model.clock import Clock
 from ...selection.model.restrict import restrict
-from ...selection.solve import Engine, solve
+from ...selection.solve import solve
+from .job import Joint, JointJob
 from .rules.growing import identity
-from .saturate import SEARCHED, Rule
-from .solve import Joint, plan_jointly
+from .solve import plan_job_jointly
 
 COMPLETION_SHARE = 0.3
 """Share of the time for the best completion of the strategy."""
@@ -70,50 +65,23 @@ def _seconds(cost: int | None, problem: SelectionProblem) -> Fraction | None:
     return None if cost is None else Fraction(cost, problem.scale)
 
 
-def audit_jointly(
-    graph: Graph,
-    program: Graph,
-    strategy: Strategy | TensorLayouts,
-    machine: Machine,
-    where: Space,
-    *,
-    clock: Clock,
-    gap: Fraction = Fraction(0),
-    engine: Engine = "native",
-    memory_limit: int | None = None,
-    rules: Mapping[str, Rule] = SEARCHED,
-    rounds: int = ROUNDS,
-    most: int = MOST_NODES,
-    rewriting_s: float | None = None,
-) -> JointAudit:
-    """Audit a program with its strategy against all programs of the e-graph of `graph`.  Raises `StrategyError` or
-    `SpaceError` when the strategy does not fit the program.
+def audit_jointly(program: Graph, strategy: Strategy | TensorLayouts, job: JointJob) -> JointAudit:
+    """Audit a program with its strategy against all programs of the e-graph of the job's graph.  Raises `StrategyError`
+    or `SpaceError` when the strategy does not fit the program.
     """
-    planning = build(program, machine, where, memory_limit)
+    planning = build(program, job.machine, job.where, job.memory_limit)
     applied = applied_strategy(strategy, planning)
     small = restrict(planning.problem, applied.allowed)
-    completed = solve(small.inner, clock=clock.share(COMPLETION_SHARE), engine=engine)
-    found = plan_jointly(
-        graph,
-        machine,
-        where,
-        clock=clock,
-        gap=gap,
-        engine=engine,
-        memory_limit=memory_limit,
-        rules=rules,
-        rounds=rounds,
-        most=most,
-        rewriting_s=rewriting_s,
-    )
+    completed = solve(small.inner, clock=job.clock.share(COMPLETION_SHARE), engine=job.engine)
+    found = plan_job_jointly(job)
     unequal = not_derived(found.planning.egraph, program)
     scale = lcm(small.inner.scale, found.planning.problem.scale)
     outcome = decide(
-        _in(completed, scale // small.inner.scale), _in(found.answer, scale // found.planning.problem.scale), gap
+        _in(completed, scale // small.inner.scale), _in(found.answer, scale // found.planning.problem.scale), job.gap
     )
     if unequal and outcome in (Outcome.OPTIMAL, Outcome.WITHIN_GAP):
         outcome = Outcome.UNDECIDED
-    return JointAudit(outcome, completed, small.inner, found, applied, unequal, gap)
+    return JointAudit(outcome, completed, small.inner, found, applied, unequal, job.gap)
 
 
 def _in(answer: Answer, factor: int) -> Answer:

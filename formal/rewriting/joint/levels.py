@@ -15,7 +15,7 @@ from ....models.cost.limits import TooLarge
 from ....models.cost.selection import Notify
 from ....models.cost.structures import Structures
 from ....models.joint.egraph import EGraph
-from ....models.joint.problem import JointPlanning, build_joint, choices_of
+from ....models.joint.problem import JointPlanning, JointSubject, build_joint, choices_of
 from ...selection.model.clock import Clock
 
 SMALL, MIDDLE, LARGE = 1, 2, 3
@@ -42,14 +42,16 @@ def larger(small: JointPlanning, library: str, level: int, until: Clock, notify:
         if max(choices_of(small.egraph, small.structures, level)) > MOST_CHOICES[level]:
             return None
         out = build_joint(
-            small.egraph,
-            small.rounds,
-            small.machine,
-            small.space,
+            JointSubject(
+                small.egraph,
+                small.rounds,
+                small.machine,
+                small.space,
+                level=level,
+                memory_limit=small.problem.limit,
+                library=library,
+            ),
             within(until, notify),
-            level=level,
-            memory_limit=small.problem.limit,
-            library=library,
             structures=small.structures,
         )
     except (TooLarge, TooLong):

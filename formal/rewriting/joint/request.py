@@ -14,9 +14,10 @@ from ...plans.plan import fitting_space
 from ...plans.request import TENSORS, PlanRequest, program_of
 from ...plans.time_limit import TimeLimit
 from ...selection.model.clock import Clock, Progress
+from .job import Again, Joint, JointJob, has_hosts
 from .rules.library import rules_of
 from .saturate import SEARCHED, Rule
-from .solve import Again, Joint, has_hosts, joint_plan, plan_jointly
+from .solve import joint_plan, plan_job_jointly
 
 RULES_SHARE = 0.4
 """Share of the search for programs that compute nothing again, where tensors may be; the others begin with its plan."""
@@ -60,7 +61,7 @@ def carry_out_jointly(
     rules = rules_for(request.rewrites)
 
     def search(clock: Clock, again: Again | None) -> Joint:
-        return plan_jointly(
+        job = JointJob(
             graph,
             request.machine,
             where,
@@ -77,6 +78,7 @@ def carry_out_jointly(
             rewriting_s=request.rewrites.seconds,
             again=again,
         )
+        return plan_job_jointly(job)
 
     with limit.phase("search"):
         clock = limit.clock.at_most(None if limit.limit_s is None else SEARCH_SHARE * limit.limit_s)

@@ -15,7 +15,7 @@ the answer is about the graph as it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -25,14 +25,13 @@ from ....models.cost.limits import TooLarge, check_sizes
 from ....models.cost.selection import Notify, Planning, build
 from ....models.cost.structures import Structures
 from ....models.joint.egraph import EGraph, Modes
-from ....models.joint.problem import JointPlanning, build_joint
-from ....models.joint.rules import LIBRARY, MOST_NODES, ROUNDS
+from ....models.joint.problem import JointPlanning, JointSubject, build_joint
+from ....models.joint.rules import LIBRARY
+from ....models.keywords import keywords_of
 from ....models.layout.placement import Space
 from ....models.machine.machine import Machine
 from ....models.problem.claims import Status
 from ....models.problem.selection_problem import SelectionProblem
-from ....models.program.graph import Graph
-from ....models.sources.training import TrainingStep
 from ....proofs.joint.derivation import Derivation
 from ....proofs.joint.file import Jointly
 from ....proofs.plan.bundle import Plan
@@ -42,14 +41,15 @@ from ...selection.answer import Answer
 from ...selection.fallback import certify, fallback
 from ...selection.model.clock import Clock, Overdue, Progress
 from ...selection.model.restrict import restrict
+from ...selection.question import Engine
 from ...selection.relax_resources import relax_resources
-from ...selection.solve import Engine, solve
+from ...selection.solve import solve
 from .checkpoints import Way, halving, modes_with, tensors_of_blocks, ways_of, without_rules
 from .embedding import Known, choices_of_program, choices_with_modes, embed_solution, program_of_solution
 from .growth import safe
+from .job import Joint, JointJob
 from .levels import LARGE, MIDDLE, SMALL, TooLong, first_level, larger, within
 from .rules.worth import worth
-from .saturate import SEARCHED, Rule
 from .starts import descend
 
 TABLES_SHARE: Final = 0.5
@@ -80,77 +80,25 @@ OWN_SHARE: Final = 0.2
 """Share of the time that is kept for the graph as it is where its plan breaks the rows of all programs."""
 
 
-@dataclass(frozen=True, eq=False)
-class Joint:
-    """What was found: the best program and its placements, the answer about all programs, and the cost of the user's
-    graph as it is, in units of 1/`plain_scale` s.
-    """
-
-    planning: JointPlanning
-    derivation: Derivation
-    answer: Answer
-    plain: Answer
-    plain_scale: int
-    programs: int
+@keywords_of(JointJob)
+def plan_jointly(job: JointJob) -> Joint:
+    """`plan_job_jointly`, keyword by keyword."""
+    return plan_job_jointly(job)
 
 
-@dataclass(frozen=True, eq=False)
-class Again:
-    """The training step whose tensors may be computed again, and what was found of fewer programs, those that compute
-    none again or take none to hosts: the problem with both is larger, and its search would often end above that.
-    `hosts`: tensors may lie in the memory of hosts.
-    """
-
-    step: TrainingStep
-    without: Joint | None = None
-    hosts: bool = False
-
-    def program_in(self, egraph: EGraph) -> list[Known]:
-        """The best program without, as one of a larger e-graph."""
-        if self.without is None or self.without.answer.solution is None:
-            return []
-        modes, choices = program_of_solution(self.without.planning, self.without.answer.solution)
-        return [(egraph.close_modes(modes), choices)]
-
-
-def has_hosts(machine: Machine) -> bool:
-    """Whether every device has a link to its host's memory."""
-    return all(c.host is not None for c in machine.classes)
-
-
-def plan_jointly(
-    graph: Graph,
-    machine: Machine,
-    where: Space,
-    *,
-    clock: Clock,
-    gap: Fraction = Fraction(0),
-    threads: int = 1,
-    engine: Engine = "native",
-    progress: Progress | None = None,
-    notify: Notify | None = None,
-    rules: Mapping[str, Rule] = SEARCHED,
-    rounds: int = ROUNDS,
-    most: int = MOST_NODES,
-    rewriting_s: float | None = None,
-    level: int | None = None,
-    memory_limit: int | None = None,
-    again: Again | None = None,
-) -> Joint:
-    """The best program and placements found, with a certificate over all programs of the e-graph, which has by rules
-    at most `most` operators more than the graph.  `memory_limit`: bytes per device, or None; `rewriting_s`: seconds for
-    the e-graph at most, None for a share of the time; `again`: whose tensors may be computed again.
-    """
-    check_sizes(graph, machine, where)
-    whole, clock = clock, clock.share(1 - END_SHARE)
-    search = _Search(machine, where, clock, gap, threads, progress, memory_limit, engine)
-    base = build(graph, machine, where, memory_limit)
+def plan_job_jointly(job: JointJob) -> Joint:
+    """The best program and placements found, with a certificate over all programs of the e-graph."""
+    graph, machine, notify, level, again = job.graph, job.machine, job.notify, job.level, job.again
+    check_sizes(graph, machine, job.where)
+    whole, clock = job.clock, job.clock.share(1 - END_SHARE)
+    search = _Search(machine, job.where, clock, job.gap, job.threads, job.progress, job.memory_limit, job.engine)
+    base = build(graph, machine, job.where, job.memory_limit)
     own_s = None if whole.limit_s is None else max(PLAIN_S, PLAIN_SHARE * whole.limit_s)
     plain = search.plan(base, whole.at_most(own_s))
     if clock.over():
         return search.alone(base, plain, notify)
     asked = None if again is None else (again.step, again.hosts)
-    egraph, derivation = safe(graph, rules, clock, worth(machine), rounds, most, rewriting_s, asked)
+    egraph, derivation = safe(graph, job.rules, clock, worth(machine), job.rounds, job.most, job.rewriting_s, asked)
     began = clock.seconds()
     try:
         first = search.tables(egraph, derivation, SMALL if level is None and again is not None else level, notify)
@@ -159,7 +107,7 @@ def plan_jointly(
     first_s = FIRST_S + FIRST_TIMES * (clock.seconds() - began)
     known = _own(egraph, base, plain) + ([] if again is None else again.program_in(egraph))
     kept = clock
-    if memory_limit is not None and known and not search.fitting(first, known) and clock.limit_s is not None:
+    if job.memory_limit is not None and known and not search.fitting(first, known) and clock.limit_s is not None:
         kept = clock.at_most(max(0.0, clock.remaining_s() - OWN_SHARE * clock.limit_s))
     attempts = _Attempts(search, derivation, known, kept, notify)
     try:
@@ -245,14 +193,16 @@ class _Search:
         check_sizes(egraph.union, self.machine, self.where)
         structures = Structures(egraph.union, self.machine, self.where, egraph.orders)
         return build_joint(
-            egraph,
-            derivation.rounds,
-            self.machine,
-            self.where,
+            JointSubject(
+                egraph,
+                derivation.rounds,
+                self.machine,
+                self.where,
+                level=level if level is not None else first_level(egraph, structures, self.memory_limit),
+                memory_limit=self.memory_limit,
+                library=derivation.rules_name,
+            ),
             within(self.clock.share(TABLES_SHARE), notify),
-            level=level if level is not None else first_level(egraph, structures, self.memory_limit),
-            memory_limit=self.memory_limit,
-            library=derivation.rules_name,
             structures=structures,
         )
 
@@ -373,7 +323,8 @@ class _Search:
         one = self.machine.resized([1] * len(self.machine.levels))
         try:
             alone = build_joint(
-                joint.egraph, joint.rounds, one, self.where, within(until, None), level=joint.skeleton.level
+                JointSubject(joint.egraph, joint.rounds, one, self.where, level=joint.skeleton.level),
+                within(until, None),
             )
         except TooLong:
             return None
@@ -384,7 +335,9 @@ class _Search:
         """The graph as it is: the claim says that no operators were added."""
         graph = base.graph
         egraph, derivation = EGraph(graph, (), graph.operators), Derivation(LIBRARY, 0, ())
-        planning = build_joint(egraph, 0, self.machine, self.where, notify, memory_limit=self.memory_limit)
+        planning = build_joint(
+            JointSubject(egraph, 0, self.machine, self.where, memory_limit=self.memory_limit), notify
+        )
         known = _own(egraph, base, plain)
         answer = self.all_programs(planning, known, self.clock)
         answer = _runnable(planning, answer, self.fitting(planning, known))

@@ -143,16 +143,13 @@ class AcceleratedSweeper:
         def over(part: Ints) -> int:
             return int(
                 sweep(
-                    part,
-                    self.rank,
+                    (part, self.rank, forward),
                     self.graph,
                     self.maps,
                     self.weight,
                     self.cells,
                     self.now,
-                    forward,
                     self.limit,
-                    None,
                     None,
                 )
             )

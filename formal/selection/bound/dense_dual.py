@@ -89,23 +89,18 @@ class DenseBounder:
         """What a sweep's value lacks to be the bound."""
         return float(self.flat.problem.constant) - self.flat.limit * float(state.n.sum()) - self.cuts.offset(state.k)
 
-    def sweep(
-        self, messages: Floats, forward: bool, soft: tuple[float, float] | None = None, shares: Floats | None = None
-    ) -> float:
-        """One pass; the bound without constant and rows.  `soft`, `shares`: see `bound/sweep_kernels.py`."""
+    def sweep(self, messages: Floats, forward: bool, soft: tuple[float, float, Floats] | None = None) -> float:
+        """One pass; the bound without constant and rows.  `soft`: see `bound/sweep_kernels.py`."""
         return float(
             sweep(
-                self.order,
-                self.order,
+                (self.order, self.order, forward),
                 self.flat.graph,
                 None,
                 self.weight,
                 self.cells,
                 messages,
-                forward,
                 None,
                 soft,
-                shares,
             )
         )
 

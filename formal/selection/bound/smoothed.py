@@ -56,7 +56,7 @@ def smoothed_ascent(
                 return best
             clock.read(bounder.entries * SOFT)
             for forward in (True, False):
-                bounder.sweep(now.messages, forward, (temperature, options.cold * temperature), shares)
+                bounder.sweep(now.messages, forward, (temperature, options.cold * temperature, shares))
             if not rows:
                 continue
             expected_usage(f.label, f.spans, shares, use)

@@ -6,8 +6,8 @@ and without index maps.
                                                                  the least over the labels a of row r
     message out  =  min over r of  table(r, b) + h(r)            over every edge ahead; the message to i becomes -h
 
-floats     `limit` is None.  With `soft` = (t, far) minima are soft, -t ln sum exp(-x / t), terms beyond `far` left out,
-           and `shares` become those of every vertex: p_i(a) ~ exp(-share(a) / t)
+floats     `limit` is None.  With `soft` = (t, far, shares) minima are soft, -t ln sum exp(-x / t), terms beyond `far`
+           left out, and `shares` become those of every vertex: p_i(a) ~ exp(-share(a) / t)
 integers   messages and tables of int32 or int64 (units are the caller's), sums over the edges of a vertex in int64;
            messages stay within `limit`, a row whose labels are all forbidden keeps its message, remainders stay
 maps       (index, entries): the rows of the labels of side s are entries[index[s]], ..; -1, or None: a row per label
@@ -52,8 +52,31 @@ def thetas(i, g, maps, weight, messages, theta, rank, forward):  # type: ignore[
 
 
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy", inline="always")
-def _soft(cells, at, across, along, h, size, out, temperature, far, total):  # type: ignore[no-untyped-def]
-    """The soft minimum over r of cells[at + r * across + b * along] + h[r]."""
+def _least(theta, k):  # type: ignore[no-untyped-def]
+    """The least theta of a vertex of `k` labels."""
+    low = theta[0]
+    for a in range(1, k):
+        low = min(low, theta[a])
+    return low
+
+
+@njit(cache=True, nogil=True, fastmath=True, error_model="numpy", inline="always")
+def _divide(theta, k, low, parts, limit):  # type: ignore[no-untyped-def]
+    """theta becomes what every edge gets of it."""
+    if limit is None:
+        gamma = 1.0 / parts
+        for a in range(k):
+            theta[a] = (theta[a] - low) * gamma
+    else:
+        for a in range(k):
+            theta[a] = FAR if theta[a] >= FAR >> 1 else (theta[a] - low) // parts
+
+
+@njit(cache=True, nogil=True, fastmath=True, error_model="numpy", inline="always")
+def _soft(cells, at, steps, h, size, out, soft, total):  # type: ignore[no-untyped-def]
+    """The soft minimum over r of cells[at + r * across + b * along] + h[r]; `steps`: across, along."""
+    across, along = steps
+    temperature, far = soft[0], soft[1]
     m, inverse = out.shape[0], 1.0 / temperature
     for b in range(m):
         out[b], total[b] = HIGH, 0.0
@@ -97,10 +120,12 @@ def _give_rows(theta, side, maps, messages, delta, h, limit, far):  # type: igno
 
 
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
-def sweep(part, rank, g, maps, weight, cells, messages, forward, limit, soft, shares):  # type: ignore[no-untyped-def]
-    """One pass over the vertices `part`, ascending in `rank`, or the other way; `messages` change in place.  The sum of
-    vertex minima, FAR where a vertex has no allowed label.  A table entry plus two messages has to fit its type.
+def sweep(walk, g, maps, weight, cells, messages, limit, soft):  # type: ignore[no-untyped-def]
+    """One pass, `walk` = (part, rank, forward): over the vertices `part`, ascending in `rank`, or the other way;
+    `messages` change in place.  The sum of vertex minima, FAR where a vertex has no allowed label.  A table entry plus
+    two messages has to fit its type.
     """
+    part, rank, forward = walk
     label, near, edge, u, v, at, message = g
     kind = cells.dtype.type
     widest, longest = 1, 1
@@ -118,24 +143,16 @@ def sweep(part, rank, g, maps, weight, cells, messages, forward, limit, soft, sh
         i = part[step if forward else part.shape[0] - 1 - step]
         here, k = label[i], label[i + 1] - label[i]
         ahead = thetas(i, g, maps, weight, messages, theta, rank, forward)
-        low = theta[0]
-        for a in range(1, k):
-            low = min(low, theta[a])
+        low = _least(theta, k)
         if limit is not None and low >= FAR >> 1:
             return FAR
         total += low
         if soft is None and ahead == 0:
             continue
         parts = max(1, ahead, near[i + 1] - near[i] - ahead)
-        if limit is None:
-            gamma = 1.0 / parts
-            for a in range(k):
-                theta[a] = (theta[a] - low) * gamma
-        else:
-            for a in range(k):
-                theta[a] = FAR if theta[a] >= FAR >> 1 else (theta[a] - low) // parts
+        _divide(theta, k, low, parts, limit)
         if soft is not None:
-            _share(theta, soft[0], shares[here : here + k])
+            _share(theta, soft[0], soft[2][here : here + k])
         for j in range(near[i], near[i + 1]):
             e = edge[j]
             mine_is_u = u[e] == i
@@ -152,8 +169,7 @@ def sweep(part, rank, g, maps, weight, cells, messages, forward, limit, soft, sh
                 _give_rows(theta[:k], side, maps, messages[start : start + size], delta, h, limit, far)
             out = messages[message[side ^ 1] : message[(side ^ 1) + 1]]
             if soft is not None:
-                across, along = (out.shape[0], 1) if mine_is_u else (1, size)
-                _soft(cells, at[e], across, along, h, size, out, soft[0], soft[1], sums)
+                _soft(cells, at[e], (out.shape[0], 1) if mine_is_u else (1, size), h, size, out, soft, sums)
             elif not mine_is_u:
                 rows(cells, at[e], h, size, out)
             elif limit is None:

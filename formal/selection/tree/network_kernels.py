@@ -2,7 +2,7 @@
 by messages, exact score, decoding, local search.
 
     theta_i(a)  =  weight_i(a) + messages to i at a                      low_i  =  min theta_i
-    sweep          in the order of `rank`, every vertex gives (theta_i - low_i) / parts to each edge ahead, and the edge
+    sweep          one vertex after another, every one gives (theta_i - low_i) / parts to each edge ahead, and the edge
                    hands on what is sure, an equivalence-preserving transformation:  m_j(b) = min_a T(a, b) - m_i(a)
     bound          constant + sum low_i + sum_e min [T_e(a, b) - m_u(a) - m_v(b)]
     excess(a)      what the bound rises by when i takes a:
@@ -26,7 +26,7 @@ LIMIT: Final = 1 << 48
 
 
 @njit(cache=True, nogil=True)
-def sweep(g, rank, order, forward, weight, cells, messages, cnt, lab):  # type: ignore[no-untyped-def]
+def sweep(g, forward, weight, cells, messages, cnt, lab):  # type: ignore[no-untyped-def]
     """One pass over the vertices; `messages` change in place.  The sum of vertex minima."""
     label, near, edge, u, v, at, message = g
     n = label.shape[0] - 1
@@ -36,19 +36,16 @@ def sweep(g, rank, order, forward, weight, cells, messages, cnt, lab):  # type: 
     theta, given = np.empty(widest, np.int64), np.empty(widest, np.int64)
     total = 0
     for step in range(n):
-        i = order[step if forward else n - 1 - step]
+        i = step if forward else n - 1 - step
         here, k = label[i], cnt[i]
-        ahead = behind = 0
+        ahead = 0
         for x in range(k):
             theta[x] = weight[here + lab[here + x]]
         for j in range(near[i], near[i + 1]):
             e = edge[j]
             mine_is_u = u[e] == i
             other = v[e] if mine_is_u else u[e]
-            if (rank[other] > rank[i]) == forward:
-                ahead += 1
-            else:
-                behind += 1
+            ahead += (other > i) == forward
             start = message[2 * e if mine_is_u else 2 * e + 1]
             for x in range(k):
                 theta[x] += messages[start + lab[here + x]]
@@ -58,14 +55,14 @@ def sweep(g, rank, order, forward, weight, cells, messages, cnt, lab):  # type: 
         total += low
         if ahead == 0:
             continue
-        parts = max(ahead, behind)
+        parts = max(ahead, near[i + 1] - near[i] - ahead)
         for x in range(k):
             theta[x] = (theta[x] - low) // parts
         for j in range(near[i], near[i + 1]):
             e = edge[j]
             mine_is_u = u[e] == i
             other = v[e] if mine_is_u else u[e]
-            if (rank[other] > rank[i]) != forward:
+            if (other > i) != forward:
                 continue
             mine, its = (message[2 * e], message[2 * e + 1]) if mine_is_u else (message[2 * e + 1], message[2 * e])
             width = label[v[e] + 1] - label[v[e]]
@@ -147,19 +144,20 @@ def score(g, weight, cells, messages, cnt, lab, excess):  # type: ignore[no-unty
 
 
 @njit(cache=True, nogil=True)
-def settle(g, rank, order, weight, cells, messages, cnt, lab, excess, target, most, share):  # type: ignore[no-untyped-def]
-    """Double sweeps until the bound reaches `target`, or one gains less than one part in `share` of what is missing (of
-    what was gained, without a target), or `most` are done.  The bound, with `excess`; `messages` are those of the best
-    bound.
+def settle(g, weight, cells, messages, cnt, lab, excess, until):  # type: ignore[no-untyped-def]
+    """Double sweeps `until` = (target, most, share): the bound reaches `target`, or one gains less than one part in
+    `share` of what is missing (of what was gained, without a target), or `most` are done.  The bound, with `excess`;
+    `messages` are those of the best bound.
     """
+    target, most, share = until
     best = score(g, weight, cells, messages, cnt, lab, excess)
     if best >= target:
         return best
     first = best
     kept = messages.copy()
     for _ in range(most):
-        sweep(g, rank, order, True, weight, cells, messages, cnt, lab)
-        sweep(g, rank, order, False, weight, cells, messages, cnt, lab)
+        sweep(g, True, weight, cells, messages, cnt, lab)
+        sweep(g, False, weight, cells, messages, cnt, lab)
         bound = score(g, weight, cells, messages, cnt, lab, excess)
         gain = bound - best
         if gain > 0:
@@ -277,11 +275,10 @@ def improve(g, weight, cells, cnt, lab, x, rounds, seed):  # type: ignore[no-unt
 
 
 @njit(cache=True, nogil=True)
-def decode(g, rank, order, weight, cells, messages, cnt, lab, x):  # type: ignore[no-untyped-def]
+def decode(g, weight, cells, messages, cnt, lab, x):  # type: ignore[no-untyped-def]
     """Labels chosen one vertex after another: costs to those chosen, messages from the others; in place."""
     label, near, edge, u, v, at, message = g
-    for step in range(order.shape[0]):
-        i = order[step]
+    for i in range(label.shape[0] - 1):
         here = label[i]
         best, to = FAR << 1, -1
         for k in range(cnt[i]):
@@ -291,7 +288,7 @@ def decode(g, rank, order, weight, cells, messages, cnt, lab, x):  # type: ignor
                 e = edge[j]
                 width = label[v[e] + 1] - label[v[e]]
                 other = v[e] if u[e] == i else u[e]
-                if rank[other] < rank[i]:
+                if other < i:
                     row, column = (a, x[other]) if u[e] == i else (x[other], a)
                     value += min(cells[at[e] + row * width + column], LIMIT)
                 else:

@@ -32,7 +32,6 @@ class Net:
 
     def __post_init__(self) -> None:
         self.constant = self.flat.problem.constant * self.q
-        self.order = np.arange(self.flat.vertices, dtype=np.int64)
         self.excess = np.zeros(self.flat.labels, dtype=np.int64)
         self.degree = np.diff(self.flat.graph.near)
 

@@ -196,17 +196,13 @@ class NetworkSearch:
         return int(
             kernels.settle(
                 net.flat.graph,
-                net.order,
-                net.order,
                 net.weight,
                 net.cells,
                 messages,
                 cnt,
                 lab,
                 net.excess,
-                self.target(net),
-                most,
-                share,
+                (self.target(net), most, share),
             )
         )
 
@@ -248,7 +244,7 @@ class NetworkSearch:
     def _primal(self, node: Node, messages: Ints, rounds: int) -> None:
         net = node.net
         x = np.empty(net.flat.vertices, dtype=np.int64)
-        kernels.decode(net.flat.graph, net.order, net.order, net.weight, net.cells, messages, node.cnt, node.lab, x)
+        kernels.decode(net.flat.graph, net.weight, net.cells, messages, node.cnt, node.lab, x)
         self._offer(node, x, rounds)
 
     def _offer(self, node: Node, x: Ints, rounds: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import TypedDict, Unpack
 
 from ...program.attention import ROLES
 from ...program.graph import Graph, GraphError
@@ -12,18 +13,24 @@ from ...program.operators import Value
 from .builder import Builder
 
 
+class Scores(TypedDict, total=False):
+    """What becomes of scores: their factor (1 where it is not said), their cap, and the band of keys that counts."""
+
+    scale: float
+    softcap: float | None
+    behind: int | None
+    ahead: int | None
+    block: int | None
+
+
 def attention(
     g: Builder,
     name: str,
     text: str,
     *tensors: str,
     query: str | None = None,
-    scale: float = 1.0,
-    softcap: float | None = None,
-    behind: int | None = None,
-    ahead: int | None = None,
-    block: int | None = None,
     dtype: str | None = None,
+    **options: Unpack[Scores],
 ) -> str:
     """softmax(scale q k + mask) v of q, k, v and perhaps a mask; see `models.program.attention`.
 
@@ -57,8 +64,8 @@ def attention(
         "feature": feature,
         "value_feature": tuple(a for a in operands[2] if a in out and a not in q),
     }
-    options = attributes(scale=scale, softcap=softcap, behind=behind, ahead=ahead, block=block)
-    return g.operator(name, "attention", axes_of(out, extents, roles), reads, out, {**roles, **options}, dtype)
+    given = {**roles, **attributes(**options)}
+    return g.operator(name, "attention", axes_of(out, extents, roles), reads, out, given, dtype)
 
 
 def axes_of(out: Sequence[str], extents: Mapping[str, int], roles: Mapping[str, tuple[str, ...]]) -> list[Axis]:

@@ -10,6 +10,7 @@ not fit) is a `GraphError` with the reason; the importer adds the node's name.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Protocol
 
@@ -202,6 +203,15 @@ def concatenate(c: Flat, node: Named, part: str, tensors: Sequence[str], dim: in
     return c.operator(node, part, "copy", _axes(names, extents), inputs, names)
 
 
+@dataclass(frozen=True)
+class Folding:
+    """How dimensions are combined: by sum, max or min, a sum multiplied by `scale`; `keep` leaves extent 1."""
+
+    function: str
+    scale: float = 1.0
+    keep: bool = False
+
+
 def reduce_dimensions(
     c: Flat,
     node: Named,
@@ -209,22 +219,18 @@ def reduce_dimensions(
     tensor: str,
     shape: Sequence[int],
     dims: Sequence[int],
-    function: str,
-    scale: float,
-    keep: bool,
+    how: Folding,
     **more: Value,
 ) -> str:
-    """Combine the dimensions `dims` by `function` (sum, max, min); a sum is multiplied by `scale`; `keep` leaves
-    extent 1; `more`: attributes.
-    """
-    names, combine = letters(len(shape)), Combine(function)
+    """Combine the dimensions `dims`; `more`: attributes."""
+    names, combine = letters(len(shape)), Combine(how.function)
     kept = [k for k in range(len(shape)) if k not in dims]
     order = [*(Axis(names[k], shape[k]) for k in kept), *(Axis(names[k], shape[k], combine) for k in sorted(dims))]
-    attributes: dict[str, Value] = more if scale == 1.0 else {"scale": scale, **more}
+    attributes: dict[str, Value] = more if how.scale == 1.0 else {"scale": how.scale, **more}
     y = c.operator(
-        node, part, function, order, [broadcast(tensor, shape, names, shape)], [names[k] for k in kept], attributes
+        node, part, how.function, order, [broadcast(tensor, shape, names, shape)], [names[k] for k in kept], attributes
     )
-    return c.view(node, "keep", y, [1 if k in dims else n for k, n in enumerate(shape)]) if keep else y
+    return c.view(node, "keep", y, [1 if k in dims else n for k, n in enumerate(shape)]) if how.keep else y
 
 
 def matrix_product(

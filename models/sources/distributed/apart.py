@@ -5,11 +5,14 @@ of tensors, products, logarithms of sums of exponentials, and attention as one o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from math import prod
 from typing import Any, Final
 
 import torch
 
+from ...keywords import keywords_of
+from .bags import BAGS
 from .views import positive
 from .windows import WINDOWS
 
@@ -125,29 +128,36 @@ def _attention(
     return out, (scores - greatest).exp().sum(-1).log() + greatest.squeeze(-1)
 
 
-def _attention_gradient(
-    grad: torch.Tensor,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    logsumexp: torch.Tensor,
-    dropout: float,
-    causal: bool,
-    *,
-    attn_mask: torch.Tensor | None = None,
-    scale: float | None = None,
-) -> Any:
+@dataclass(frozen=True, eq=False)
+class AttentionGradient:
+    """What PyTorch's operator takes."""
+
+    grad: torch.Tensor
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    out: torch.Tensor
+    logsumexp: torch.Tensor
+    dropout: float
+    causal: bool
+    _: KW_ONLY
+    attn_mask: torch.Tensor | None = None
+    scale: float | None = None
+
+
+@keywords_of(AttentionGradient)
+def _attention_gradient(of: AttentionGradient) -> Any:
     """P = exp(scores - log sum exp), dS = P (dO V' - sum of dO O); those that are passed in, whoever made them."""
-    if dropout:
+    if of.dropout:
         return NotImplemented
+    grad, q, k, v = of.grad, of.q, of.k, of.v
     groups, heads = k.shape[-3], q.shape[-3]
     k, v = _per_head(k, heads), _per_head(v, heads)
-    scores, (left, right) = _scores(q, k, causal, attn_mask, scale), _roots(q, scale)
-    p = (scores - logsumexp.unsqueeze(-1)).exp()
+    scores, (left, right) = _scores(q, k, of.causal, of.attn_mask, of.scale), _roots(q, of.scale)
+    p = (scores - of.logsumexp.unsqueeze(-1)).exp()
     nothing = scores.eq(float("-inf")).all(-1, keepdim=True)  # rows that may attend to nothing
     p = torch.where(nothing, torch.zeros_like(p), p)
-    inner = p * (grad @ v.transpose(-2, -1) - (grad * out).sum(-1, keepdim=True))
+    inner = p * (grad @ v.transpose(-2, -1) - (grad * of.out).sum(-1, keepdim=True))
     of_k, of_v = inner.transpose(-2, -1) @ (q * left) * right, p.transpose(-2, -1) @ grad
     return inner @ (k * right) * left, _per_group(of_k, groups), _per_group(of_v, groups)
 
@@ -190,6 +200,7 @@ def _products(x: torch.Tensor, dim: int, *, dtype: Any = None) -> torch.Tensor:
 
 PARTS: Final[Mapping[str, Callable[..., Any]]] = {
     **WINDOWS,
+    **BAGS,
     "aten::prod": _product,
     "aten::prod.dim_int": _product,
     "aten::cumprod": _products,

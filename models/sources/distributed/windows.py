@@ -1,4 +1,4 @@
-"""Takes convolutions, pools, bags of rows and grouped products apart into slices, products and sums that are known.
+"""Takes convolutions and pools apart into slices, products and sums that are known.
 
 windows   of a tensor x (N, C, spatial ..): (N, C, K, outputs ..), W[n, c, k, o] = x[n, c, stride o + dilation k -
           padding], k row-major over the kernel; a fill number where that lies outside
@@ -17,6 +17,8 @@ from math import prod
 from typing import Any, Final
 
 import torch
+
+from ...keywords import keywords_of
 
 
 class NotKnown(ValueError):
@@ -131,20 +133,31 @@ def _grouped(x: torch.Tensor, groups: int, rows: int) -> torch.Tensor:
     return x.reshape(x.shape[0], groups, rows // groups, -1)
 
 
-def _convolution(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> torch.Tensor:
-    if transposed:
+@dataclass(frozen=True, eq=False)
+class Convolution:
+    """What PyTorch's operator takes."""
+
+    x: torch.Tensor
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    transposed: bool
+    output_padding: Sequence[int]
+    groups: int
+
+
+def _frame(of: Convolution | ConvolutionGradient) -> Frame:
+    if of.transposed:
         raise NotKnown("is transposed, which is not known here")
-    frame = Frame.of(tuple(weight.shape[2:]), stride, padding, dilation)
+    return Frame.of(tuple(of.weight.shape[2:]), of.stride, of.padding, of.dilation)
+
+
+@keywords_of(Convolution)
+def _convolution(of: Convolution) -> torch.Tensor:
+    x, weight, bias, groups = of.x, of.weight, of.bias, of.groups
+    frame = _frame(of)
     out, taken = frame.outputs(tuple(x.shape[2:])), windows(x, frame)
     inner = prod(frame.kernel) * x.shape[1]
     w = weight.reshape(1, groups, weight.shape[0] // groups, -1)
@@ -153,40 +166,45 @@ def _convolution(
     return made if bias is None else made + bias.reshape(1, -1, *(1 for _ in out))
 
 
-def _convolution_gradient(
-    grad: torch.Tensor,
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias_sizes: Sequence[int] | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    wanted: Sequence[bool],
-) -> tuple[torch.Tensor | None, ...]:
-    if transposed:
-        raise NotKnown("is transposed, which is not known here")
-    frame = Frame.of(tuple(weight.shape[2:]), stride, padding, dilation)
+@dataclass(frozen=True, eq=False)
+class ConvolutionGradient:
+    """What the operator of its gradients takes."""
+
+    grad: torch.Tensor
+    x: torch.Tensor
+    weight: torch.Tensor
+    bias_sizes: Sequence[int] | None
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    transposed: bool
+    output_padding: Sequence[int]
+    groups: int
+    wanted: Sequence[bool]
+
+
+@keywords_of(ConvolutionGradient)
+def _convolution_gradient(of: ConvolutionGradient) -> tuple[torch.Tensor | None, ...]:
+    grad, x, weight, groups = of.grad, of.x, of.weight, of.groups
+    frame = _frame(of)
     g = _grouped(grad, groups, weight.shape[0])
     inner = prod(frame.kernel) * x.shape[1]
     of_x: torch.Tensor | None
     of_weight: torch.Tensor | None
     of_bias: torch.Tensor | None
     of_x = of_weight = of_bias = None
-    if wanted[0]:
+    if of.wanted[0]:
         w = weight.reshape(1, groups, weight.shape[0] // groups, -1)
         back = (w.transpose(-2, -1) @ g).reshape(*x.shape[:2], prod(frame.kernel), *grad.shape[2:])
         of_x = fold(back, frame, tuple(x.shape[2:]))
-    if wanted[1]:
+    if of.wanted[1]:
         taken = windows(x, frame)
         if frame.tiles(tuple(x.shape[2:])):
             of_weight = (g @ _grouped(taken, groups, inner).transpose(-2, -1)).sum(0).reshape(weight.shape)
         else:  # place by place: what lies outside is another part of the outputs for each
             rows = [_grouped(taken[:, :, k], groups, x.shape[1]) for k in range(taken.shape[2])]
             of_weight = torch.stack([(g @ row.transpose(-2, -1)).sum(0) for row in rows], -1).reshape(weight.shape)
-    if wanted[2]:
+    if of.wanted[2]:
         of_bias = grad.sum([0, *range(2, grad.dim())])
     return of_x, of_weight, of_bias
 
@@ -301,131 +319,6 @@ def _mean_gradient(
     return fold(spread, frame, size).reshape(x.shape)
 
 
-# ---------------------------------------------------------------------------- bags, counts, groups of rows
-
-
-def _sizes(offsets: torch.Tensor, many: int, last: bool) -> list[int]:
-    """Rows of every bag: positions where bags begin must be constants (`int` of an element is seen, `tolist` not)."""
-    firsts = [int(n) for n in offsets]
-    ends = firsts[1:] if last else [*firsts[1:], many]
-    return [b - a for a, b in zip(firsts, ends, strict=False)]
-
-
-def _bags(
-    weight: torch.Tensor,
-    indices: torch.Tensor,
-    offsets: torch.Tensor,
-    scale_grad_by_freq: bool = False,
-    mode: int = 0,
-    sparse: bool = False,
-    per_sample_weights: torch.Tensor | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
-) -> tuple[torch.Tensor, ...]:
-    """Sums (mode 0) or means (mode 1) of rows, bag by bag."""
-    sizes = _sizes(offsets, indices.numel(), include_last_offset)
-    if mode > 1 or per_sample_weights is not None or padding_idx >= 0 or scale_grad_by_freq or min(sizes) < 1:
-        raise NotKnown("has weights, padding, empty bags or greatest elements, which are not known here")
-    rows = torch.nn.functional.embedding(indices, weight)
-    if len(set(sizes)) == 1:
-        total = rows.reshape(len(sizes), sizes[0], -1).sum(1)
-    else:
-        total = torch.stack([part.sum(0) for part in rows.split(sizes)])
-    counts = torch.tensor(sizes)
-    if mode == 1:
-        total = total / counts.to(total.dtype).unsqueeze(1)
-    of = torch.repeat_interleave(torch.arange(len(sizes)), counts, output_size=indices.numel())
-    return total, of, counts, torch.zeros(len(sizes), dtype=torch.int64)
-
-
-def _bags_gradient(
-    grad: torch.Tensor,
-    indices: torch.Tensor,
-    offset2bag: torch.Tensor,
-    bag_size: torch.Tensor,
-    maximum_indices: torch.Tensor,
-    num_weights: int,
-    scale_grad_by_freq: bool,
-    mode: int,
-    per_sample_weights: torch.Tensor | None,
-    padding_idx: int = -1,
-) -> torch.Tensor:
-    if mode > 1 or per_sample_weights is not None or padding_idx >= 0 or scale_grad_by_freq:
-        raise NotKnown("has weights, padding or greatest elements, which are not known here")
-    if mode == 1:
-        grad = grad / bag_size.to(grad.dtype).unsqueeze(1)
-    sizes = [int(n) for n in bag_size]
-    if len(set(sizes)) == 1:
-        rows = grad.unsqueeze(1).expand(len(sizes), sizes[0], -1).reshape(indices.numel(), -1)
-    else:
-        rows = torch.cat([g.expand(n, -1) for g, n in zip(grad.split(1), sizes, strict=True)])
-    return grad.new_zeros((num_weights, grad.shape[1])).index_add(0, indices, rows)
-
-
-def _bags_gradient_of_all(
-    grad: torch.Tensor,
-    indices: torch.Tensor,
-    offsets: torch.Tensor,
-    offset2bag: torch.Tensor,
-    bag_size: torch.Tensor,
-    maximum_indices: torch.Tensor,
-    num_weights: int,
-    scale_grad_by_freq: bool,
-    mode: int,
-    sparse: bool,
-    per_sample_weights: torch.Tensor | None,
-    padding_idx: int = -1,
-) -> torch.Tensor:
-    if sparse:
-        raise NotKnown("makes a sparse gradient, which is not known here")
-    rest = (num_weights, scale_grad_by_freq, mode, per_sample_weights, padding_idx)
-    return _bags_gradient(grad, indices, offset2bag, bag_size, maximum_indices, *rest)
-
-
-def _histogram(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
-    """How many numbers lie in each of equal parts of a range, the last with its end."""
-    if min == max:
-        raise NotKnown("counts in a range that data say, which is not known here")
-    at = (x.reshape(-1, 1).to(torch.float64) - min) * (bins / (max - min))
-    first = torch.arange(bins, dtype=torch.float64)
-    inside = (at >= first) & (at < first + 1)
-    inside = inside | ((at == bins) & (first == bins - 1))
-    return inside.to(x.dtype).sum(0)
-
-
-def _counted_numbers(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
-    """How often each of the first whole numbers is there, all of them below the length that is asked for."""
-    if weights is not None or not minlength:
-        raise NotKnown("counts of weights, or of as many numbers as data say, which is not known here: say minlength")
-    with torch.utils._python_dispatch._disable_current_modes():
-        if x.numel() and int(x.max()) >= minlength:
-            raise NotKnown("counts numbers that are not below minlength, which is not known here")
-    return (x.unsqueeze(-1) == torch.arange(minlength)).to(torch.int64).sum(0)
-
-
-def _rows_of_groups(many: int, ends: torch.Tensor) -> torch.Tensor:
-    """(groups, rows): whether a row lies in a group, of where groups end."""
-    at = torch.arange(many).unsqueeze(0)
-    before = at < ends.unsqueeze(1)
-    return before & torch.cat([torch.ones(1, many, dtype=torch.bool), before[:-1].logical_not()])
-
-
-def _products_of_groups(
-    a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor | None = None, bias: Any = None, out_dtype: Any = None
-) -> torch.Tensor:
-    """Rows of `a` times the matrix of their group, or, of two matrices, one product per group of columns and rows."""
-    if offs is None or bias is not None or a.dim() != 2 or b.dim() not in (2, 3):
-        raise NotKnown("of these operands is not known here")
-    if b.dim() == 2:
-        inside = _rows_of_groups(b.shape[0], offs).to(b.dtype)
-        return torch.stack([a @ (b * inside[e].unsqueeze(1)) for e in range(offs.shape[0])])
-    inside = _rows_of_groups(a.shape[0], offs).to(a.dtype)
-    total = (a @ b[0]) * inside[0].unsqueeze(1)
-    for e in range(1, b.shape[0]):
-        total = total + (a @ b[e]) * inside[e].unsqueeze(1)
-    return total
-
-
 WINDOWS: Final[Mapping[str, Callable[..., Any]]] = {
     "aten::convolution": _convolution,
     "aten::convolution_backward": _convolution_gradient,
@@ -433,12 +326,5 @@ WINDOWS: Final[Mapping[str, Callable[..., Any]]] = {
     "aten::max_pool2d_with_indices_backward": _greatest_gradient,
     "aten::avg_pool2d": _mean,
     "aten::avg_pool2d_backward": _mean_gradient,
-    "aten::_embedding_bag": _bags,
-    "aten::_embedding_bag_forward_only": _bags,
-    "aten::_embedding_bag_backward": _bags_gradient_of_all,
-    "aten::_embedding_bag_dense_backward": _bags_gradient,
-    "aten::bincount": _counted_numbers,
-    "aten::histc": _histogram,
-    "aten::_grouped_mm": _products_of_groups,
 }
 """By name of PyTorch."""

@@ -9,7 +9,16 @@ from math import inf
 
 from ...program.index import Access, Affine, Axis, Combine
 from ...program.operators import FUNCTIONS, Value
-from ..building.flat import Unsupported, broadcast, letters, normalise, pointwise, reduce_dimensions, scale_of_mean
+from ..building.flat import (
+    Folding,
+    Unsupported,
+    broadcast,
+    letters,
+    normalise,
+    pointwise,
+    reduce_dimensions,
+    scale_of_mean,
+)
 from .context import Context, Handler, Node, position
 
 SIMPLE = {
@@ -146,7 +155,7 @@ def reduction(c: Context, node: Node, axes: Sequence[int], function: str, mean: 
     """Reduce the dimensions `axes`; `mean` divides the sum by their number of elements."""
     tensor, shape = operand(c, node.inputs[0])
     scale = scale_of_mean(shape, axes) if mean else 1.0
-    c.result(node, reduce_dimensions(c, node, "", tensor, shape, axes, function, scale, keep))
+    c.result(node, reduce_dimensions(c, node, "", tensor, shape, axes, Folding(function, scale, keep)))
 
 
 def global_pool(c: Context, node: Node) -> None:

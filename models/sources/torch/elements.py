@@ -26,7 +26,7 @@ import numpy as np
 
 from ...program.operators import Value
 from ..building.exact import INTEGERS
-from ..building.flat import Unsupported, concatenate, part_of, pointwise, reduce_dimensions
+from ..building.flat import Folding, Unsupported, concatenate, part_of, pointwise, reduce_dimensions
 from .context import Constant, Context, Handler, Node, Ref, dimension
 from .pointwise import power as pointwise_power
 from .pointwise import spread
@@ -264,7 +264,7 @@ def distances(c: Context, node: Node) -> None:
     apart = pointwise(c, node, "apart", "subtract", [(x, rows), (y, columns)])
     shape = c.g.tensors[apart].shape
     square = pointwise(c, node, "square", "power", [(apart, shape)], exponent=2.0)
-    total = reduce_dimensions(c, node, "sum", square, shape, [len(shape) - 1], "sum", 1.0, False)
+    total = reduce_dimensions(c, node, "sum", square, shape, [len(shape) - 1], Folding("sum"))
     c.put(node, pointwise(c, node, "", "sqrt", [(total, node.shape)], flat=1))
 
 

@@ -13,7 +13,7 @@ Source: Gale et al., MegaBlocks (2022), section 4.
 from __future__ import annotations
 
 from ...program.index import Access, Affine, Axis, Combine
-from ..building.flat import Unsupported, pointwise, reduce_dimensions
+from ..building.flat import Folding, Unsupported, pointwise, reduce_dimensions
 from .context import Context, Handler, Node, Ref
 from .scattered import positions
 
@@ -53,7 +53,7 @@ def _ids(c: Context, node: Node, ends: Ref, rows: int, count: int) -> str:
     at = c.view(node, "row", place, (rows, 1))
     ended = pointwise(c, node, "ended", "less_equal", [(tensor, shape), (at, (rows, 1))], "bool")
     number = pointwise(c, node, "number", "cast", [(ended, (rows, count))], "int64", dtype="int64")
-    return reduce_dimensions(c, node, "expert", number, (rows, count), [1], "sum", 1.0, False)
+    return reduce_dimensions(c, node, "expert", number, (rows, count), [1], Folding("sum"))
 
 
 def _positions(c: Context, tensor: str) -> bool:

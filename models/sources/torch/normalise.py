@@ -9,7 +9,7 @@ import numpy as np
 
 from ...program.index import Access, Affine, Axis
 from ...program.operators import Value
-from ..building.flat import Unsupported, letters, normalise, pointwise, reduce_dimensions, scale_of_mean
+from ..building.flat import Folding, Unsupported, letters, normalise, pointwise, reduce_dimensions, scale_of_mean
 from .context import Context, Handler, Node, Ref, TorchError, dimension
 from .ordered import extreme_position
 from .pointwise import short_kind
@@ -120,7 +120,9 @@ def reduction(c: Context, node: Node) -> None:
         return
     scale = scale_of_mean(shape, dims) if kind == "mean" else 1.0
     more: dict[str, Value] = {"first" if "dim" in node.arguments else "nan": 1} if kind in ("max", "min") else {}
-    y = reduce_dimensions(c, node, "", tensor, shape, dims, function, scale, bool(node.integer("keepdim", 0)), **more)
+    y = reduce_dimensions(
+        c, node, "", tensor, shape, dims, Folding(function, scale, bool(node.integer("keepdim", 0))), **more
+    )
     c.put(node, c.view(node, "scalar", y, (1,)) if not node.shape else y)
 
 
@@ -135,14 +137,13 @@ def variance(c: Context, node: Node) -> None:
             f"node {node.name!r}", f"the variance of {count} elements with correction {free:g} does not exist"
         )
     kept = tuple(1 if k in dims else n for k, n in enumerate(shape))
-    mean = reduce_dimensions(c, node, "mean", x, shape, dims, "sum", 1.0 / count, True)
+    mean = reduce_dimensions(c, node, "mean", x, shape, dims, Folding("sum", 1.0 / count, True))
     centred = pointwise(c, node, "centred", "subtract", [(x, shape), (mean, kept)])
     square = pointwise(c, node, "square", "power", [(centred, shape)], None, exponent=2.0)
     kind = short_kind(node)
     part = "" if kind == "var" else "variance"
-    y = reduce_dimensions(
-        c, node, part, square, shape, dims, "sum", 1.0 / (count - free), bool(node.integer("keepdim", 0))
-    )
+    how = Folding("sum", 1.0 / (count - free), bool(node.integer("keepdim", 0)))
+    y = reduce_dimensions(c, node, part, square, shape, dims, how)
     y = c.view(node, "scalar", y, (1,)) if not node.shape else y
     if kind != "var":
         y = pointwise(c, node, "", "sqrt", [(y, c.g.tensors[y].shape)], None, flat=1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from math import inf
 
-from ..building.flat import pointwise, reduce_dimensions
+from ..building.flat import Folding, pointwise, reduce_dimensions
 from .context import Context, Handler, Node, dimension
 from .pointwise import short_kind
 from .promoted import cast
@@ -45,7 +45,9 @@ def vector_norm(c: Context, node: Node) -> None:
     if dims:
         last = root == 1.0
         more = {} if combine == "sum" else {"nan": 1}
-        value = reduce_dimensions(c, node, "" if last else combine, value, shape, dims, combine, 1.0, keep, **more)
+        value = reduce_dimensions(
+            c, node, "" if last else combine, value, shape, dims, Folding(combine, keep=keep), **more
+        )
     if not c.g.tensors[value].shape:
         value = c.view(node, "scalar", value, (1,))
     if root != 1.0:

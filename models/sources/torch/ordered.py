@@ -13,7 +13,7 @@ from __future__ import annotations
 from math import inf
 
 from ...program.index import Affine
-from ..building.flat import Unsupported, normalise, part_of, pointwise, reduce_dimensions
+from ..building.flat import Folding, Unsupported, normalise, part_of, pointwise, reduce_dimensions
 from .context import Context, Handler, Node, Ref, dimension
 from .scattered import along, picked_along, positions
 
@@ -69,7 +69,7 @@ def extreme_position(c: Context, node: Node, dim: int | None, largest: bool, res
     if dim is None or not shape:
         tensor, shape, dim = c.view(node, "all", tensor, (max(1, _size(shape)),)), (max(1, _size(shape)),), 0
     kept = tuple(1 if k == dim else m for k, m in enumerate(shape))
-    best = reduce_dimensions(c, node, "best", tensor, shape, [dim], "max" if largest else "min", 1.0, True)
+    best = reduce_dimensions(c, node, "best", tensor, shape, [dim], Folding("max" if largest else "min", keep=True))
     hit = pointwise(c, node, "hit", "equal", [(tensor, shape), (best, kept)], "bool")
     if _real(c, node):  # the largest of numbers with NaN is NaN, which equals nothing
         hit = pointwise(
@@ -95,7 +95,7 @@ def _first_position(c: Context, node: Node, mask: str, shape: tuple[int, ...], d
     n, column = shape[dim], tuple(m if k == dim else 1 for k, m in enumerate(shape))
     place = (c.view(node, "place", positions(c, node, "positions", n), column), column)
     here = pointwise(c, node, "here", "mask_fill", [place, (mask, shape)], "int64", value=n)
-    return reduce_dimensions(c, node, "first", here, shape, [dim], "min", 1.0, True)
+    return reduce_dimensions(c, node, "first", here, shape, [dim], Folding("min", keep=True))
 
 
 def _size(shape: tuple[int, ...]) -> int:
@@ -140,7 +140,7 @@ def median(c: Context, node: Node) -> None:
         equal = pointwise(c, node, "equal", "equal", [(tensor, shape), (value, kept)], "bool")
         equal = pointwise(c, node, "shown", "logical_or", [(equal, shape), (nan, shape)], "bool")
         alike = pointwise(c, node, "alike", "mask_fill", [(tensor, shape), (equal, shape)], None, value=-inf)
-        value = reduce_dimensions(c, node, "median", alike, shape, [dim], "max", 1.0, True, nan=1)
+        value = reduce_dimensions(c, node, "median", alike, shape, [dim], Folding("max", keep=True), nan=1)
     c.put(node, c.view(node, "value", value, node.shapes[0] or (1,)))
 
 
@@ -162,7 +162,7 @@ def bucketize(c: Context, node: Node) -> None:
     else:
         below = pointwise(c, node, "below", "less_equal" if right else "less", operands, "bool")
     ones = pointwise(c, node, "ones", "cast", [(below, whole)], node.dtype, dtype=node.dtype)
-    y = reduce_dimensions(c, node, "", ones, whole, [len(shape)], "sum", 1.0, False)
+    y = reduce_dimensions(c, node, "", ones, whole, [len(shape)], Folding("sum"))
     c.put(node, c.view(node, "scalar", y, (1,)) if not node.shape else y)
 
 

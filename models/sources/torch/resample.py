@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...program.index import Access, Affine, Axis, Combine
-from ..building.flat import letters, lookup, reduce_dimensions
+from ..building.flat import Folding, letters, lookup, reduce_dimensions
 from ..building.flat_window import pool_windows, window
 from .context import Context, Handler, Node, Ref
 from .pointwise import short_kind
@@ -180,7 +180,7 @@ def _combined(c: Context, node: Node, x: str, dim: int, weights: Weights) -> str
     if n % m == 0 and bool(np.all(weights == np.kron(np.eye(m), np.full((1, n // m), m / n)))):
         inner = c.view(node, f"dim{dim}.split", x, (*shape[:dim], m, n // m, *shape[dim + 1 :]))
         cut = c.g.tensors[inner].shape
-        return reduce_dimensions(c, node, f"dim{dim}", inner, cut, [dim + 1], "sum", m / n, False)
+        return reduce_dimensions(c, node, f"dim{dim}", inner, cut, [dim + 1], Folding("sum", m / n))
     table = _constant(c, node, f"weights{dim}", weights, c.g.tensors[x].dtype)
     axes = [Axis(a, m if k == dim else e) for k, (a, e) in enumerate(zip(names, shape, strict=True))]
     reads = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...program.operators import Value
-from ..building.flat import Unsupported, letters, reduce_dimensions, scale_of_mean
+from ..building.flat import Folding, Unsupported, letters, reduce_dimensions, scale_of_mean
 from ..building.flat_window import Window, convolve, pool_windows, window
 from .context import Context, Handler, Node
 from .resample import adaptive_max, adaptive_mean
@@ -94,7 +94,7 @@ def adaptive(c: Context, node: Node) -> None:
         y = x
     elif average and all(m == 1 for m in sizes):
         dims = range(2, len(shape))
-        y = reduce_dimensions(c, node, "", x, shape, dims, "sum", scale_of_mean(shape, dims), True)
+        y = reduce_dimensions(c, node, "", x, shape, dims, Folding("sum", scale_of_mean(shape, dims), True))
     else:
         kernel = [n // m for n, m in zip(shape[2:], sizes, strict=True)]
         wins = _windows(shape[2:], kernel, kernel, [0] * len(kernel), [1] * len(kernel), False)

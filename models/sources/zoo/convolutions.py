@@ -101,22 +101,30 @@ def relu(g: Builder, name: str, x: str) -> str:
     return g.map(name, "relu", x, text=f"{letters} -> {letters}")
 
 
+@dataclass(frozen=True)
+class Window:
+    """How an image is read: extents of the kernel, stride, padding (of rows and columns), group by group or whole."""
+
+    kernel: int | tuple[int, int]
+    stride: int = 1
+    pad: int | tuple[int, int] = 0
+    grouped: bool = False
+
+
 def block(
     g: Builder,
     name: str,
     x: str,
     channels: int | tuple[int, int],
-    kernel: int | tuple[int, int],
+    window: Window,
     how: Normalisation,
-    stride: int = 1,
-    pad: int | tuple[int, int] = 0,
-    grouped: bool = False,
     activation: bool = True,
 ) -> str:
     """Convolution, normalisation and, unless `activation` is False, relu."""
-    window = (kernel, kernel) if isinstance(kernel, int) else kernel
-    border = (pad, pad) if isinstance(pad, int) else pad
-    x = batch_norm(g, f"{name}.norm", convolve(g, f"{name}.conv", x, channels, window, stride, border, grouped), how)
+    kernel = (window.kernel, window.kernel) if isinstance(window.kernel, int) else window.kernel
+    border = (window.pad, window.pad) if isinstance(window.pad, int) else window.pad
+    y = convolve(g, f"{name}.conv", x, channels, kernel, window.stride, border, window.grouped)
+    x = batch_norm(g, f"{name}.norm", y, how)
     return relu(g, f"{name}.relu", x) if activation else x
 
 

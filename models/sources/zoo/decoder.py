@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import log, sqrt
 
+from ...keywords import keywords_of
 from ...program.graph import Graph, GraphError
 from ...program.index import Affine, Axis, access
 from ..building.builder import Builder
@@ -162,28 +163,34 @@ def decoder(
     return g.build(g.contract("logits", "b s m, m v -> b s v", x, g.parameter("logits.weight", (w.model, vocabulary))))
 
 
-def llama(
-    batch: int = 32,
-    layers: int = 32,
-    sequence: int = 8192,
-    width: int = 4096,
-    heads: int = 32,
-    kv_heads: int = 8,
-    hidden: int = 14336,
-    vocabulary: int = 128_256,
-    theta: int = 500_000,
-    dtype: str = "bfloat16",
-) -> Graph:
+@dataclass(frozen=True)
+class LlamaSizes:
+    """See `llama`."""
+
+    batch: int = 32
+    layers: int = 32
+    sequence: int = 8192
+    width: int = 4096
+    heads: int = 32
+    kv_heads: int = 8
+    hidden: int = 14336
+    vocabulary: int = 128_256
+    theta: int = 500_000
+    dtype: str = "bfloat16"
+
+
+@keywords_of(LlamaSizes)
+def llama(of: LlamaSizes) -> Graph:
     """Llama 3 8B: 8,030,261,248 parameters; 8192 tokens as in its training, batch 32 (the paper's 4 million tokens
     per step are 16 of these).
     """
     return decoder(
         "llama",
-        batch,
-        layers,
-        sequence,
-        sizes("llama", width, heads, kv_heads, hidden, theta),
-        vocabulary,
-        dtype,
+        of.batch,
+        of.layers,
+        of.sequence,
+        sizes("llama", of.width, of.heads, of.kv_heads, of.hidden, of.theta),
+        of.vocabulary,
+        of.dtype,
         swiglu,
     )

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...keywords import keywords_of
 from ...program.graph import Graph, GraphError
 from ...program.index import Axis, Combine, access
 from ..building.builder import Builder
@@ -144,25 +145,34 @@ class Experts:
         )
 
 
-def moe(
-    batch: int = 32,
-    layers: int = 32,
-    sequence: int = 4096,
-    width: int = 4096,
-    heads: int = 32,
-    kv_heads: int = 8,
-    hidden: int = 14336,
-    experts: int = 8,
-    chosen: int = 2,
-    capacity_percent: int = 125,
-    vocabulary: int = 32_000,
-    theta: int = 1_000_000,
-    dtype: str = "bfloat16",
-) -> Graph:
+@dataclass(frozen=True)
+class MoeSizes:
+    """See `moe`."""
+
+    batch: int = 32
+    layers: int = 32
+    sequence: int = 4096
+    width: int = 4096
+    heads: int = 32
+    kv_heads: int = 8
+    hidden: int = 14336
+    experts: int = 8
+    chosen: int = 2
+    capacity_percent: int = 125
+    vocabulary: int = 32_000
+    theta: int = 1_000_000
+    dtype: str = "bfloat16"
+
+
+@keywords_of(MoeSizes)
+def moe(of: MoeSizes) -> Graph:
     """Mixtral 8x7B: 46,702,792,704 parameters, 2 of 8 experts per token; capacity 1.25 times the even share (0: no
     token is dropped); output: logits [b, s, v].
     """
-    if chosen > experts:
-        raise GraphError("model 'moe'", f"chosen={chosen} experts per token, but there are only experts={experts}")
-    w = sizes("moe", width, heads, kv_heads, hidden, theta)
-    return decoder("moe", batch, layers, sequence, w, vocabulary, dtype, Experts(experts, chosen, capacity_percent))
+    if of.chosen > of.experts:
+        raise GraphError(
+            "model 'moe'", f"chosen={of.chosen} experts per token, but there are only experts={of.experts}"
+        )
+    w = sizes("moe", of.width, of.heads, of.kv_heads, of.hidden, of.theta)
+    routed = Experts(of.experts, of.chosen, of.capacity_percent)
+    return decoder("moe", of.batch, of.layers, of.sequence, w, of.vocabulary, of.dtype, routed)

@@ -38,7 +38,9 @@ class _Net:
         pad: int | tuple[int, int] = 0,
     ) -> str:
         """Convolution, normalisation, relu."""
-        return conv.block(self.g, name, x, max(1, channels * self.width // 32), kernel, self.how, stride, pad)
+        return conv.block(
+            self.g, name, x, max(1, channels * self.width // 32), conv.Window(kernel, stride, pad), self.how
+        )
 
     def chain(self, name: str, x: str, *parts: tuple[int, int | tuple[int, int]], last_stride: int = 1) -> str:
         """(channels, kernel) one after another, same-padded; the last one with `last_stride` and then without

@@ -16,7 +16,9 @@ are those for 16 GPUs.  Sizes, which the paper does not print: the published pro
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from ...keywords import keywords_of
 from ...program.graph import Graph, GraphError
 from ..building.builder import Builder
 from . import layers
@@ -52,22 +54,28 @@ def _tables(g: Builder, batch: int, tables: int, rows: int, width: int, bag: int
     return found
 
 
-def dlrm(
-    batch: int = 16384,
-    tables: int = 8,
-    rows: int = 1_000_000,
-    width: int = 64,
-    bag: int = 1,
-    dense: int = 64,
-    bottom: str = "512-512-64",
-    top: str = "1024-1024-1024-1",
-    dtype: str = "float32",
-) -> Graph:
+@dataclass(frozen=True)
+class DlrmSizes:
+    """See `dlrm`."""
+
+    batch: int = 16384
+    tables: int = 8
+    rows: int = 1_000_000
+    width: int = 64
+    bag: int = 1
+    dense: int = 64
+    bottom: str = "512-512-64"
+    top: str = "1024-1024-1024-1"
+    dtype: str = "float32"
+
+
+@keywords_of(DlrmSizes)
+def dlrm(of: DlrmSizes) -> Graph:
     """DLRM with concatenated features; output: probability of a click [b, 1]."""
-    g = Builder("dlrm", dtype)
-    x = _perceptron(g, "bottom", g.input("dense", (batch, dense)), _sizes("dlrm", "bottom", bottom))
-    features = concatenate(g, "features", [x, *_tables(g, batch, tables, rows, width, bag)])
-    return g.build(_perceptron(g, "top", features, _sizes("dlrm", "top", top), "sigmoid"))
+    g = Builder("dlrm", of.dtype)
+    x = _perceptron(g, "bottom", g.input("dense", (of.batch, of.dense)), _sizes("dlrm", "bottom", of.bottom))
+    features = concatenate(g, "features", [x, *_tables(g, of.batch, of.tables, of.rows, of.width, of.bag)])
+    return g.build(_perceptron(g, "top", features, _sizes("dlrm", "top", of.top), "sigmoid"))
 
 
 def xdl(

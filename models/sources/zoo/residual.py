@@ -13,11 +13,14 @@ batch is that for 16 GPUs.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from ...keywords import keywords_of
 from ...program.graph import Graph, GraphError
 from ..building.builder import Builder
 from . import convolutions as conv
 from . import layers
-from .convolutions import Normalisation
+from .convolutions import Normalisation, Window
 
 
 def _counts(name: str, blocks: str) -> list[int]:
@@ -33,63 +36,57 @@ def _bottleneck(
 ) -> str:
     """See the module docstring; `inner` channels inside, in digits when there is more than one group."""
     middle: int | tuple[int, int] = inner if groups == 1 else (groups, inner // groups)
-    y = conv.block(g, f"{name}.reduce", x, middle, 1, how)
-    y = conv.block(g, f"{name}.window", y, middle, 3, how, stride, 1, grouped=groups > 1)
-    y = conv.block(g, f"{name}.expand", y, outer, 1, how, activation=False)
+    y = conv.block(g, f"{name}.reduce", x, middle, Window(1), how)
+    y = conv.block(g, f"{name}.window", y, middle, Window(3, stride, 1, groups > 1), how)
+    y = conv.block(g, f"{name}.expand", y, outer, Window(1), how, activation=False)
     if stride > 1 or g.tensors[x].shape[1] != outer:
-        x = conv.block(g, f"{name}.shortcut", x, outer, 1, how, stride, activation=False)
+        x = conv.block(g, f"{name}.shortcut", x, outer, Window(1, stride), how, activation=False)
     return conv.relu(g, f"{name}.relu", g.map(f"{name}.add", "add", y, x, text="b c y x, b c y x -> b c y x"))
 
 
-def _residual(
-    name: str,
-    batch: int,
-    size: int,
-    blocks: str,
-    stem: int,
-    groups: int,
-    group_width: int,
-    classes: int,
-    frozen: bool,
-    dtype: str,
-) -> Graph:
+@dataclass(frozen=True)
+class ResidualSizes:
     """`stem` channels after the first convolution; stage i has 2^i * 4 * stem outside, 2^i * groups * group_width
     inside.
     """
-    g, how = Builder(name, dtype), Normalisation(frozen)
-    x = g.input("image", (batch, 3, size, size))
-    x = conv.block(g, "stem", x, stem, 7, how, 2, 3)
+
+    batch: int = 1024
+    size: int = 224
+    blocks: str = "3-4-6-3"
+    stem: int = 64
+    groups: int = 32
+    group_width: int = 4
+    classes: int = 1000
+    frozen: str = "no"
+    dtype: str = "float32"
+
+
+def _residual(name: str, of: ResidualSizes) -> Graph:
+    g, how = Builder(name, of.dtype), Normalisation(of.frozen == "yes")
+    x = g.input("image", (of.batch, 3, of.size, of.size))
+    x = conv.block(g, "stem", x, of.stem, Window(7, 2, 3), how)
     x = g.pool("stem.pool", "max_pool", x, (3, 3), (2, 2), (1, 1))
-    for stage, count in enumerate(_counts(name, blocks)):
+    for stage, count in enumerate(_counts(name, of.blocks)):
         for i in range(count):
             x = _bottleneck(
                 g,
                 f"stage{stage + 1}.block{i}",
                 x,
-                groups * group_width << stage,
-                groups,
-                4 * stem << stage,
+                of.groups * of.group_width << stage,
+                of.groups,
+                4 * of.stem << stage,
                 1 + (stage > 0 and i == 0),
                 how,
             )
-    return g.build(layers.dense(g, "fc", conv.image_mean(g, "mean", x), classes))
+    return g.build(layers.dense(g, "fc", conv.image_mean(g, "mean", x), of.classes))
 
 
-def resnext50(
-    batch: int = 1024,
-    size: int = 224,
-    blocks: str = "3-4-6-3",
-    stem: int = 64,
-    groups: int = 32,
-    group_width: int = 4,
-    classes: int = 1000,
-    frozen: str = "no",
-    dtype: str = "float32",
-) -> Graph:
+@keywords_of(ResidualSizes)
+def resnext50(of: ResidualSizes) -> Graph:
     """ResNeXt-50 32x4d: 25,028,904 parameters; output: logits [b, n].  `frozen=yes`: stored statistics in the
     normalisations.
     """
-    return _residual("resnext50", batch, size, blocks, stem, groups, group_width, classes, frozen == "yes", dtype)
+    return _residual("resnext50", of)
 
 
 def resnet101(
@@ -104,4 +101,4 @@ def resnet101(
     """ResNet-101: 44,549,160 parameters; output: logits [b, n].  `frozen=yes`: stored statistics in the
     normalisations.
     """
-    return _residual("resnet101", batch, size, blocks, stem, 1, stem, classes, frozen == "yes", dtype)
+    return _residual("resnet101", ResidualSizes(batch, size, blocks, stem, 1, stem, classes, frozen, dtype))

@@ -13,6 +13,9 @@ Source: Dosovitskiy et al., ICLR 2021, Table 1 (ViT-Base, patches of 16 x 16); t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from ...keywords import keywords_of
 from ...program.graph import Graph, GraphError
 from ...program.index import Access, Affine, Axis, access
 from ..building.builder import Builder
@@ -47,24 +50,31 @@ def _layer(g: Builder, name: str, x: str, w: Width) -> str:
     return g.map(f"{name}.ffn.add", "add", x, layers.feed_forward(g, f"{name}.ffn", y, w), text="b s m, b s m -> b s m")
 
 
-def vit(
-    batch: int = 4096,
-    size: int = 224,
-    patch: int = 16,
-    depth: int = 12,
-    width: int = 768,
-    heads: int = 12,
-    hidden: int = 3072,
-    classes: int = 1000,
-    dtype: str = "bfloat16",
-) -> Graph:
+@dataclass(frozen=True)
+class VitSizes:
+    """See `vit`."""
+
+    batch: int = 4096
+    size: int = 224
+    patch: int = 16
+    depth: int = 12
+    width: int = 768
+    heads: int = 12
+    hidden: int = 3072
+    classes: int = 1000
+    dtype: str = "bfloat16"
+
+
+@keywords_of(VitSizes)
+def vit(of: VitSizes) -> Graph:
     """ViT-Base/16: 86,567,656 parameters; output: logits [b, n]."""
-    if size % patch or width % heads:
+    size, patch, width = of.size, of.patch, of.width
+    if size % patch or width % of.heads:
         raise GraphError(
-            "model 'vit'", f"size={size} must be a multiple of patch={patch}, width={width} of heads={heads}"
+            "model 'vit'", f"size={size} must be a multiple of patch={patch}, width={width} of heads={of.heads}"
         )
-    g, w, side = Builder("vit", dtype), Width(width, heads, hidden, epsilon=1e-6), size // patch
-    image = g.input("image", (batch, 3, side, patch, side, patch), source_shape=(batch, 3, size, size))
+    g, w, side = Builder("vit", of.dtype), Width(width, of.heads, of.hidden, epsilon=1e-6), size // patch
+    image = g.input("image", (of.batch, 3, side, patch, side, patch), source_shape=(of.batch, 3, size, size))
     kernel = g.parameter("patches.weight", (width, 3, patch, patch))
     x = g.contract("patches", "b c y p x q, m c p q -> b y x m", image, kernel)
     x = g.map("patches.bias_add", "add", x, g.parameter("patches.bias", (width,)), text="b y x m, m -> b y x m")
@@ -72,10 +82,10 @@ def vit(
     x = g.map(
         "position_add", "add", x, g.parameter("position.table", (side * side + 1, width)), text="b s m, s m -> b s m"
     )
-    for i in range(depth):
+    for i in range(of.depth):
         x = _layer(g, f"layer{i}", x, w)
     x = layers.layer_norm(g, "norm", x, w)
     token = g.operator(
-        "token", "copy", [Axis("b", batch), Axis("k", width)], [access(x, "b", Affine(), "k")], ["b", "k"]
+        "token", "copy", [Axis("b", of.batch), Axis("k", width)], [access(x, "b", Affine(), "k")], ["b", "k"]
     )
-    return g.build(layers.dense(g, "head", token, classes))
+    return g.build(layers.dense(g, "head", token, of.classes))
