@@ -6,7 +6,8 @@ it; every schedule of these arrays obeys the memory limit then, if stages have o
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from ...models.problem.selection_problem import Ints
 from ...models.schedules.pipeline import Pipeline
 from ...models.schedules.problem import ScheduleProblem
 from ..compiling import njit
+
+KEPT: Final = 4
+"""Pipelines whose arrays are kept: one plan asks for those of its schedule several times."""
 
 
 class Links(NamedTuple):
@@ -76,10 +80,18 @@ def shop(subject: Pipeline | ScheduleProblem) -> Shop:
     >>> len(one.times), one.streams, len(one.forward.to)
     (18, 2, 34)
     """
-    problem = subject.problem() if isinstance(subject, Pipeline) else subject
+    return _of_pipeline(subject) if isinstance(subject, Pipeline) else _arrays(subject, None)
+
+
+@lru_cache(maxsize=KEPT)
+def _of_pipeline(pipe: Pipeline) -> Shop:
+    return _arrays(pipe.problem(), pipe)
+
+
+def _arrays(problem: ScheduleProblem, pipe: Pipeline | None) -> Shop:
     arcs = [(p.before, p.after, p.lag) for p in problem.precedences]
-    if isinstance(subject, Pipeline):
-        arcs += ordering(subject)
+    if pipe is not None:
+        arcs += ordering(pipe)
     rows = np.array(arcs, dtype=np.int64).reshape(-1, 3)
     taken = [t.streams for t in problem.tasks]
     by_stream: list[list[int]] = [[] for _ in problem.streams]

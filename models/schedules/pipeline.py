@@ -28,6 +28,7 @@ Source: Huang et al. 2019 (GPipe), Narayanan et al. 2021 (1F1B, interleaved), Qi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 from ..text import InputError
@@ -140,6 +141,10 @@ class Pipeline:
         >>> len(p.tasks), len(p.precedences), p.tasks[4].name, p.limits
         (12, 12, 'I0.0', (2, 2))
         """
+        return self._problem
+
+    @cached_property  # every look at a schedule asks
+    def _problem(self) -> ScheduleProblem:
         m, v = self.micro_batches, self.parts
         device = [self.device(k) for k in range(v)]
         if self.uneven:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import product
+from functools import cached_property
+from itertools import accumulate, product
 from math import floor
 from time import process_time
 
@@ -197,7 +198,13 @@ class Bounded:
 
     def live_bytes(self, first: int, end: int, activations: int) -> int:
         """Bytes that a stage of these units has at least, on all its devices together, with so many activations."""
-        return sum(self.fixed[first:end]) + activations * sum(self.kept[first:end])
+        fixed, kept = self._sums
+        return fixed[end] - fixed[first] + activations * (kept[end] - kept[first])
+
+    @cached_property  # bounds ask for every run of units
+    def _sums(self) -> tuple[list[int], list[int]]:
+        """Bytes of all units in front of every one."""
+        return [0, *accumulate(self.fixed)], [0, *accumulate(self.kept)]
 
     def roomy(self) -> bool:
         """Whether the first of even stages has room for as many activations as there are stages, which 1F1B keeps, and

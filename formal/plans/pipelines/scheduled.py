@@ -145,7 +145,7 @@ def schedule_stages(
     for limit in limits if only is None else [only]:
         quantum, pipe = pipeline_of(case, stages, limit)
         usual = _usual(pipe)
-        known = usual if like is None else min(usual, in_order(pipe, like), key=lambda x: _end(pipe, x))
+        known = usual if like is None else min(usual, starts_like(pipe, like), key=lambda x: _end(pipe, x))
         found = search(shop(pipe), clock.at_most(seconds), first=known)
         none_fits = True
         # under a memory limit first as few activations on every stage as 1F1B keeps, not as many as the first one's
@@ -179,7 +179,7 @@ def _limit(plan: Scheduled) -> int | None:
     return pipe.memory
 
 
-def in_order(pipe: Pipeline, plan: Scheduled) -> Ints:
+def starts_like(pipe: Pipeline, plan: Scheduled) -> Ints:
     """What every stage does in the order of a plan of as many stages and micro-batches, as early as it can be."""
     begin = plan.schedule.starts.reshape(3, pipe.parts, pipe.micro_batches)
     rows: list[list[tuple[int, Action]]] = [[] for _ in range(pipe.stages)]
@@ -215,7 +215,7 @@ def _place(
             return free
         quantum, pipe = pipeline_of(case, placed, limit)
         found = search(shop(pipe), clock.at_most(seconds))
-        tried = (found.starts, _usual(pipe), in_order(pipe, free))
+        tried = (found.starts, _usual(pipe), starts_like(pipe, free))
         made = [_scheduled(case, placed, _certificate(pipe, x, found), quantum) for x in tried]
         fits = [x for x in made if case.job.memory is None or max(x.memory) <= case.job.memory]
         if fits:
@@ -246,7 +246,7 @@ def _scheduled_chunks(
                 break
             quantum, pipe = pipeline_of(case, placed, limit)
             found = found_within(pipe, clock.at_most(seconds))
-            known = found.starts if like is None else in_order(pipe, like)
+            known = found.starts if like is None else starts_like(pipe, like)
             starts = min(found.starts, known, key=lambda x: _end(pipe, x))
             kept, queued = kept_by_chunk(pipe, starts), waiting(case, placed, pipe, starts)
             schedule = _certificate(pipe, starts, found)
