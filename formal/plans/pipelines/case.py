@@ -6,7 +6,7 @@ gives every stage the placements that are best between even layouts at its cuts,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import accumulate
@@ -127,8 +127,10 @@ class Case(Bounded):
             return []
         limit, times = clock.share(MENU_SHARE), self.micro + self.stages - 1
 
-        def solve_placements(problem: SelectionProblem, known: list[tuple[int, ...]]) -> tuple[int, ...] | None:
-            return solve(problem, clock=limit.at_most(MENU_SECONDS), gap=LEAF_GAP, known=known).solution
+        def solve_placements(
+            problem: Callable[[], SelectionProblem], known: list[tuple[int, ...]]
+        ) -> tuple[int, ...] | None:
+            return solve(problem(), clock=limit.at_most(MENU_SECONDS), gap=LEAF_GAP, known=known).solution
 
         def menus(pieces: Pieces) -> Menus:
             return Menus(pieces, layouts, times, min(self.stages, self.micro), self.micro > 1, solve_placements)
@@ -173,11 +175,13 @@ class Case(Bounded):
     ) -> list[StagePlan] | None:
         """Stages of options of their units, the fastest ones."""
 
-        def solve_placements(problem: SelectionProblem, known: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+        def solve_placements(
+            problem: Callable[[], SelectionProblem], known: list[tuple[int, ...]]
+        ) -> tuple[int, ...] | None:
             if known and clock.over():  # not what is known as an answer: with more time there may be another
                 return None
             part = clock.at_most(None).share(MENU_PART).at_most(MENU_SECONDS)
-            return solve(problem, clock=part, gap=LEAF_GAP, known=known).solution
+            return solve(problem(), clock=part, gap=LEAF_GAP, known=known).solution
 
         times, key = self.micro + self.stages - 1, (pieces.channels, tuple(sorted(layouts.items())))
         menus = self._prepared.get(key)

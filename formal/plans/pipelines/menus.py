@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from hashlib import sha256
 
 import numpy as np
@@ -43,7 +44,8 @@ AS_SLOW = 1 + 1 / 64
 
 Known = list[tuple[int, ...]]
 
-Solve = Callable[[SelectionProblem, Known], tuple[int, ...] | None]
+Solve = Callable[[Callable[[], SelectionProblem], Known], tuple[int, ...] | None]
+"""Of a problem, which is made only if there is time for it."""
 
 
 Row = tuple[tuple[int, ...], int, int, int]
@@ -96,6 +98,7 @@ class Menus:
         self.names: list[str] = []
         self.shared: set[int] = set()
         self.sizes: dict[int, Sizes] = {}
+        self.made: dict[int, tuple[object, int, int]] = {}
         self.extended = False
 
     def prepare(self) -> bool:
@@ -174,7 +177,7 @@ class Menus:
         for price in prices:
             if (same, price) in self.solved:
                 continue
-            x = self.solve(self._priced(part, fixed, kept, price * unit, held), [row[0] for row in rows])
+            x = self.solve(partial(self._priced, part, fixed, kept, price * unit, held), [row[0] for row in rows])
             if x is None:
                 continue
             self.solved.add((same, price))  # not where the time was over: later there may be more
@@ -183,6 +186,9 @@ class Menus:
             row = x, cost, between, more
             if cost < FORBIDDEN and row not in rows:
                 rows.append(row)
+        made = same, len(rows), len(self.settled)
+        if self.made.get(u) == made:  # every stage that is fitted asks again
+            return self.options[u]
         options = [Option(dict(zip(part.vertices, x, strict=True)), c, a, b) for x, c, a, b in rows]
         if options:  # what other units read too is settled by the first of them
             for v in self.shared & set(part.vertices):
@@ -191,6 +197,7 @@ class Menus:
             if now != same and len(rows) == 1:  # which stays the best one
                 self.known[now] = rows
                 self.solved |= {(now, price) for price in prices if (same, price) in self.solved}
+        self.made[u] = made
         return [o for o in options if all(o.choices.get(v, c) == c for v, c in self.settled.items())]
 
     def _held(self, part: Part) -> dict[int, int]:
