@@ -86,7 +86,7 @@ class PlanKeywords(ModelJob, PlanOptions):
 
 
 @dataclass(frozen=True)
-class PipelineKeywords(ModelJob, StepOptions):
+class PipelineKeywords(StepOptions, ModelJob):
     """See `pipeline`."""
 
     train: str = field(kw_only=False)

@@ -31,9 +31,9 @@ from hostile_equalities import equalities
 
 from shardproof.formal.plans.pipelines.case import Case
 from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.outcome import SearchOutcome
 from shardproof.formal.plans.pipelines.phases import StagePlan
 from shardproof.formal.plans.pipelines.scheduled import schedule_stages
-from shardproof.formal.plans.pipelines.search import SearchOutcome
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.collective_programs.parallelism import PlacementProblem
 from shardproof.models.communication.choices import Choices

@@ -11,7 +11,7 @@ import shardproof
 from shardproof.__main__ import run
 from shardproof.formal.plans.plan import fitting_space
 from shardproof.formal.plans.portfolio.freedoms import Freedoms, everything
-from shardproof.formal.plans.portfolio.search import IN_TURN, Best, Candidate, Searches
+from shardproof.formal.plans.portfolio.search import Best, Candidate, Searches
 from shardproof.formal.plans.portfolio.words import FREEDOM_WORDS
 from shardproof.formal.plans.request import PlanRequest
 from shardproof.formal.plans.time_limit import TimeLimit
@@ -156,19 +156,6 @@ def test_a_search_in_which_memory_ends_is_left_out_where_there_is_a_plan() -> No
     searches.found.append(Candidate(b"", 1, 1))
     searches._attempt("overlap", search)
     assert [(x.part, x.why) for x in searches.left_out] == [("overlap", "memory ended in it")]
-
-
-def test_stages_in_turn_come_first_where_there_is_no_plan() -> None:
-    """With reshardings beside operators a large job had a dearer plan than with stages alone, or none."""
-    request, freedoms = everything(
-        PlanRequest(build("mlp-8192", layers=3, width=64, batch=16), load_machine("localhost:2"), "sgd", memory=1 << 30)
-    )
-    searches, asked = Searches(request, freedoms, TimeLimit(Clock(None, work=2_000_000))), []
-    searches._pipelined = lambda x: asked.append((searches.part, x.overlap)) or "none"  # type: ignore[method-assign,func-returns-value,assignment]
-    searches._try_stages()
-    searches.found.append(Candidate(b"", 1, 1))
-    searches._try_stages()
-    assert asked == [(IN_TURN, False), ("stages", True), ("stages", True)]
 
 
 def test_parts_are_searched_in_the_space_of_the_placements() -> None:

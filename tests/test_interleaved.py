@@ -20,8 +20,9 @@ from shardproof.__main__ import run
 from shardproof.formal.plans.pipelines.chunked import kept_by_chunk, view_peaks
 from shardproof.formal.plans.pipelines.interleaved import InterleavedCase
 from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.outcome import SearchOutcome
 from shardproof.formal.plans.pipelines.request import triple_of
-from shardproof.formal.plans.pipelines.search import SearchOutcome, search_pairs
+from shardproof.formal.plans.pipelines.search import search_pairs
 from shardproof.formal.plans.pipelines.weights import neighbour_cuts, weigh
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop

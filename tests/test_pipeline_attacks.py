@@ -15,8 +15,9 @@ from budgets import work
 
 from shardproof.formal.plans.pipelines.case import Case
 from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.outcome import SearchOutcome
 from shardproof.formal.plans.pipelines.scheduled import waiting
-from shardproof.formal.plans.pipelines.search import SearchOutcome, search_pairs
+from shardproof.formal.plans.pipelines.search import search_pairs
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop
 from shardproof.formal.selection.model.clock import Clock

@@ -27,7 +27,8 @@ from shardproof.formal.plans.pipelines.given import (
     one_f_one_b,
 )
 from shardproof.formal.plans.pipelines.job import Job
-from shardproof.formal.plans.pipelines.search import SearchOutcome, search_pairs
+from shardproof.formal.plans.pipelines.outcome import SearchOutcome
+from shardproof.formal.plans.pipelines.search import search_pairs
 from shardproof.formal.plans.strategy import StrategyError, resolve
 from shardproof.formal.verbs.audit_pipelined import is_confirmed
 from shardproof.models.layout.placement import space

@@ -14,8 +14,8 @@ from test_pipeline_attacks import reasons, shortest
 
 from shardproof.formal.plans.pipelines.case import Case
 from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.outcome import SearchOutcome
 from shardproof.formal.plans.pipelines.scheduled import schedule_stages
-from shardproof.formal.plans.pipelines.search import SearchOutcome
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop
 from shardproof.models.layout.placement import space

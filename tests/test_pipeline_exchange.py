@@ -24,8 +24,9 @@ from shardproof.formal.plans.pipelines.bounded import NO_STEP
 from shardproof.formal.plans.pipelines.case import Case, orders
 from shardproof.formal.plans.pipelines.exchange_costs import exchange_costs, last_ends
 from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.outcome import SearchOutcome
 from shardproof.formal.plans.pipelines.scheduled import schedule_stages
-from shardproof.formal.plans.pipelines.search import SearchOutcome, search_pairs
+from shardproof.formal.plans.pipelines.search import search_pairs
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine

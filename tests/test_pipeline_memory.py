@@ -6,9 +6,11 @@ import itertools
 import random
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
+from budgets import limited as limit_of
 from budgets import work
 
 from shardproof.formal.plans.pipelines import scheduled
@@ -17,7 +19,7 @@ from shardproof.formal.plans.pipelines.job import Job
 from shardproof.formal.plans.pipelines.layouts import even_choices
 from shardproof.formal.plans.pipelines.menus import AS_SLOW, Menus, Option
 from shardproof.formal.plans.pipelines.phases import StagePlan
-from shardproof.formal.plans.pipelines.request import PipelineRequest, is_crowded, pairs_of
+from shardproof.formal.plans.pipelines.request import PipelineRequest, carry_out_pipelined, is_crowded, pairs_of
 from shardproof.formal.plans.pipelines.scheduled import pipeline_of, schedule_stages, waiting
 from shardproof.formal.plans.pipelines.search import FIRST_SHARE, Wanted, _Search, _seeds, search_pairs
 from shardproof.formal.schedules.drawing import peaks
@@ -298,3 +300,32 @@ def test_a_step_that_has_no_micro_batches_is_whole_on_one_device() -> None:
     assert pairs_of("auto", step, load_machine("localhost:1"), 5, 1 << 33) == [(1, 1)]
     named = build_step(build("mlp-uneven", batch=4), "sgd")
     assert pairs_of("auto", named, load_machine("localhost:1"), 1, 1 << 33) == [(1, 1), (1, 2), (1, 4)]
+
+
+def test_a_plan_in_turn_is_where_the_search_with_overlap_begins(free: Case) -> None:
+    """A clock that is over leaves no search, but the placements that are known run beside reshardings all the same."""
+    found_by = partial(search_pairs, gap=Fraction(0))
+    in_turn = found_by(free.job, [(4, 8)], work(3.0)).best
+    assert in_turn is not None
+    over = work(30.0)
+    over.charge(30 * STEPS)
+    beside = replace(free.job, overlap=True)
+    for memory in (None, max(in_turn.memory)):
+        job = replace(beside, memory=memory)
+        wanted = Wanted(insist=False, brought=in_turn)
+        found = found_by(job, [(2, 4), (4, 8)], over, wanted=wanted).best
+        assert found is not None and found.case.stages == 4 and found.step <= in_turn.step
+        assert memory is None or max(found.memory) <= memory
+        assert found_by(job, [(2, 4), (4, 8)], over, wanted=Wanted(insist=False)).best is None
+    assert found_by(beside, [(2, 4)], over, wanted=Wanted(insist=False, brought=in_turn)).best is None
+
+
+def test_stages_with_overlap_cost_no_more_than_stages_alone() -> None:
+    """With little work either search finds a plan; the one with more freedom had a dearer one."""
+    sizes = {"layers": 4, "width": 64, "heads": 4, "kv_heads": 2, "hidden": 128, "vocabulary": 256}
+    step = build_step(build("llama", batch=8, sequence=64, **sizes), "adam")
+    asked = PipelineRequest(lambda which: step, load_machine("dgx-a100:2x4"))
+    for millions in (0.06, 0.25, 1.0):
+        alone, both = (carry_out_pipelined(replace(asked, overlap=x), limit_of(millions))[0] for x in (False, True))
+        assert alone.best is not None and both.best is not None
+        assert both.job.overlap and both.best.step <= alone.best.step

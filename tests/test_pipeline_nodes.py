@@ -14,7 +14,8 @@ import pytest
 from budgets import work
 
 from shardproof.formal.plans.pipelines.job import Job
-from shardproof.formal.plans.pipelines.search import SearchOutcome, search_pairs
+from shardproof.formal.plans.pipelines.outcome import SearchOutcome
+from shardproof.formal.plans.pipelines.search import search_pairs
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem

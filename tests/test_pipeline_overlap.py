@@ -30,8 +30,9 @@ from shardproof.formal.plans.pipelines.case import Case
 from shardproof.formal.plans.pipelines.channels import chain_of, chains
 from shardproof.formal.plans.pipelines.explain import explain_pipeline
 from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.outcome import SearchOutcome
 from shardproof.formal.plans.pipelines.phases import Network, StagePlan, find_order, in_flight, networks
-from shardproof.formal.plans.pipelines.search import SearchOutcome, search_pairs
+from shardproof.formal.plans.pipelines.search import search_pairs
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import Planning

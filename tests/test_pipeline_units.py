@@ -17,7 +17,8 @@ from budgets import work
 from shardproof.formal.plans.pipelines import case as cases
 from shardproof.formal.plans.pipelines.job import Job
 from shardproof.formal.plans.pipelines.layouts import even_choice
-from shardproof.formal.plans.pipelines.search import SearchOutcome, search_pairs
+from shardproof.formal.plans.pipelines.outcome import SearchOutcome
+from shardproof.formal.plans.pipelines.search import search_pairs
 from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space

@@ -19,9 +19,10 @@ from budgets import some_or_all, work
 from shardproof.__main__ import run
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.formal.plans.pipelines.job import Job
-from shardproof.formal.plans.pipelines.recompute import plan_with_checkpointing
+from shardproof.formal.plans.pipelines.outcome import SearchOutcome
+from shardproof.formal.plans.pipelines.recompute import Turns, plan_with_checkpointing
 from shardproof.formal.plans.pipelines.scheduled import schedule_stages
-from shardproof.formal.plans.pipelines.search import SearchOutcome, search_pairs
+from shardproof.formal.plans.pipelines.search import search_pairs
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
@@ -482,7 +483,9 @@ def test_recomputed_blocks_are_searched_from_the_first_stage_on() -> None:
     """Steps of 0 .. 8 blocks as a table: the least of those that are tried, and none is tried without need."""
     names = tuple(f"layer{k}" for k in range(8))
 
-    def search_over(steps: dict[int, int | None], bound: int, tight: bool = False) -> tuple[int | None, list[int]]:
+    def search_over(
+        steps: dict[int, int | None], bound: int, tight: bool = False, first: int | None = None
+    ) -> tuple[int | None, list[int]]:
         def plan(which: str, _: Clock) -> SearchOutcome:
             k = 0 if which == "none" else which.count(",") + 1
             assert which == (",".join(names[:k]) or "none")
@@ -490,7 +493,7 @@ def test_recomputed_blocks_are_searched_from_the_first_stage_on() -> None:
             best = None if step is None else SimpleNamespace(step=step)
             return cast(SearchOutcome, SimpleNamespace(best=best, lower_bound=bound))
 
-        found, tried = plan_with_checkpointing(names, plan, Clock(), Fraction(1, 100), tight)
+        found, tried = plan_with_checkpointing(names, plan, Clock(), Fraction(1, 100), turns=Turns(tight, first=first))
         assert [(t.of, t.step) for t in tried] == [(8, steps[t.blocks]) for t in tried]
         return (None if found.best is None else found.best.step), [t.blocks for t in tried]
 
@@ -502,6 +505,8 @@ def test_recomputed_blocks_are_searched_from_the_first_stage_on() -> None:
     assert search_over(dict.fromkeys(range(9)), 50) == (None, [0, 8])
     slower = {k: abs(k - 2) + 100 for k in range(9)}
     assert search_over(slower, 50)[0] in (100, 101)
+    assert search_over(slower, 50, first=2) == (100, [2, 0, 8, 4, 1])
+    assert search_over(fits_from_3, 50, first=2)[0] == 103
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.lowering.program import lower
 from shardproof.formal.plans.plan import Planned, plan_graph
-from shardproof.formal.plans.recompute import plan_with_checkpointing
+from shardproof.formal.plans.recompute import least_bytes, plan_with_checkpointing
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
@@ -118,6 +119,45 @@ def test_auto_recomputes_as_many_blocks_as_pay() -> None:
     tried, recomputed, cost = chosen(least - 1)
     assert sorted(tried) == [0, 1, 2] and recomputed and cost is not None
     assert chosen(1000)[2] is None
+
+
+@pytest.mark.parametrize("which", ["none", "all"])
+@pytest.mark.parametrize("name", ["bert-tiny", "llama", "rnnlm"])
+def test_no_placements_hold_less_than_the_least_bytes(name: str, which: str) -> None:
+    """Of all devices together: the fullest device of drawn solutions, and of the smallest choice of every row."""
+    graph, rng = build_step(zoo(name, **TINY[name]), "adam", recompute=which).graph, random.Random(name)
+    least = least_bytes(graph)
+    for machine in ("localhost:1", "localhost:2", "localhost:3", "2x4"):
+        problem = build(graph, load_machine(machine), space("complete"), 1 << 50).problem
+        rows = [sum(int(u.amount.min()) for u in problem.usages if u.start <= t < u.end) for t in problem.events()]
+        devices = load_machine(machine).devices
+        assert max(rows) * devices >= least
+        for _ in range(5):
+            x = tuple(rng.randrange(len(v.cost)) for v in problem.vertices)
+            assert problem.peak_of(x)[0] * devices >= least
+        if devices == 1:
+            assert max(rows) < 2 * least  # operands that are received come on top, nothing else
+
+
+def test_what_surely_has_no_room_is_not_searched() -> None:
+    """The plain step is more than all devices have: no tables of it are made, and what is said of it is said."""
+    forward, planned = stack(2), list[Graph]()
+    names, room = tuple(blocks(forward)), least_bytes(build_step(forward, "adam").graph)
+
+    def plan(graph: Graph, seconds: float | None) -> Planned:
+        planned.append(graph)
+        return plan_graph(graph, load_machine("localhost:2"), memory_limit=1 << 40, limit=limited(30.0))
+
+    def tried(room: int) -> list[tuple[int, str]]:
+        planned.clear()
+        found = plan_with_checkpointing(
+            names, lambda which: build_step(forward, "adam", recompute=which), plan, None, work(60.0), room
+        )
+        assert len(planned) == sum(a.tried.cost is not None for a in found.attempts)
+        return [(a.blocks, a.tried.status) for a in found.attempts]
+
+    assert tried(room) == [(0, "optimal")]
+    assert tried(room - 1)[:2] == [(0, "infeasible"), (2, "optimal")]
 
 
 def test_a_first_plan_that_is_not_proved_ends_nothing() -> None:

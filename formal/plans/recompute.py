@@ -3,7 +3,8 @@ that fits.
 
     candidate k      the training step whose first k blocks are recomputed in the reverse pass       (k = 0: none, n:
                      all)
-    order            0; unless that is proved to be the best even without rows: n; then halving the interval: towards
+    order            0, unless its tensors are more than the memory of all devices (`least_bytes`): then it has no room;
+                     unless 0 is proved to be the best even without rows: n; then halving the interval: towards
                      fewer where the smaller end does not fit, else towards the cheaper end
 
 Under a time limit the plain step gets half of the time at least, the next half of what is left, and so on: a search
@@ -18,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import ceil, log2
 from typing import Final
 
 from ...models.problem.selection_problem import SelectionProblem
-from ...models.program.graph import Graph
+from ...models.program.graph import Graph, Role
 from ...models.sources.training import TrainingStep
 from ..selection.model.clock import Clock
 from .plan import Planned
@@ -61,15 +63,37 @@ class Chosen:
     attempts: tuple[Attempt, ...]
 
 
+def least_bytes(graph: Graph) -> int:
+    """Bytes that all devices together hold at the fullest step, at least, wherever everything is placed: parameters,
+    and every value from the step of its writer to that of its last reader (`models.cost.memory`).
+
+    >>> from ...models.sources.zoo import build
+    >>> least_bytes(build("mlp-unity"))
+    1888256
+    """
+    end, readers, writer = len(graph.operators), graph.readers(), graph.writer()
+    following, change = {value for _, value in graph.state}, [0] * (end + 1)
+    for t in graph.tensors:
+        uses = [i for i, _ in readers[t.name]]
+        start, last = writer.get(t.name, 0), end
+        if t.name in writer and t.name not in graph.outputs:
+            last = start + 1 if t.name in following else max([i + 1 for i in uses], default=start + 1)
+        if t.name in writer or (t.role is Role.PARAMETER and uses):
+            change[start] += t.elements * t.element_bytes
+            change[last] -= t.elements * t.element_bytes
+    return max(accumulate(change))
+
+
 def plan_with_checkpointing(
     names: tuple[str, ...],
     make: Callable[[str], TrainingStep],
     plan: Callable[[Graph, float | None], Planned],
     time_limit_s: float | None,
     clock: Clock | None = None,
+    room: int | None = None,
 ) -> Chosen:
     """Try candidates.  `make`: step for a `--recompute` text; `plan`: plan of a graph within some seconds; `clock`:
-    one that runs already.
+    one that runs already; `room`: bytes of all devices together, if that is limited.
     """
     clock, n = (clock or Clock()).at_most(time_limit_s), len(names)
     known: dict[int, tuple[Planned, TrainingStep]] = {}
@@ -91,8 +115,12 @@ def plan_with_checkpointing(
     def time_enough() -> bool:
         return clock.limit_s is None or clock.remaining_s() > BEGIN_SHARE * clock.limit_s
 
-    least = attempt(0)
-    if n and not best_without_rows(known[0][0]):
+    least = None
+    if n and room is not None and least_bytes(make("none").graph) > room:
+        attempts.append(Attempt(0, n, CandidateOutcome("infeasible", None, None, None)))
+    else:
+        least = attempt(0)
+    if n and (0 not in known or not best_without_rows(known[0][0])):
         most_cost = attempt(n)
         low, high = 0, n
         while high - low > 1 and time_enough() and (least is not None or most_cost is not None):

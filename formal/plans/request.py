@@ -142,7 +142,8 @@ def carry_out(
         return plan_job(job(graph, seconds))
 
     if automatic:
-        chosen = plan_with_checkpointing(tuple(blocks(request.graph)), step, planner, None, limit.clock)
+        room = None if request.memory is None else request.memory * request.machine.devices
+        chosen = plan_with_checkpointing(tuple(blocks(request.graph)), step, planner, None, limit.clock, room)
         return PlanOutcome(chosen.step.graph, chosen.planned, chosen.step, chosen.attempts)
     if counted:
         found = plan_micro(step(request.recompute), planner, limit.clock, request.machine.devices)

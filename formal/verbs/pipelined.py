@@ -14,10 +14,10 @@ from ...proofs.publishing.publisher import Published, Publisher
 from ..plans.pipelines.audit import audit_pipeline
 from ..plans.pipelines.bounded import NO_STEP
 from ..plans.pipelines.case import Case
+from ..plans.pipelines.outcome import SearchOutcome
 from ..plans.pipelines.recompute import CandidateOutcome
 from ..plans.pipelines.request import PipelineRequest, carry_out_pipelined
 from ..plans.pipelines.scheduled import Scheduled
-from ..plans.pipelines.search import SearchOutcome
 from ..plans.time_limit import TimeLimit
 from .results import outcome, spent
 

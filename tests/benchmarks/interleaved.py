@@ -15,7 +15,8 @@ from fractions import Fraction
 from time import process_time
 
 from shardproof.formal.plans.pipelines.job import Job
-from shardproof.formal.plans.pipelines.search import SearchOutcome, search_pairs
+from shardproof.formal.plans.pipelines.outcome import SearchOutcome
+from shardproof.formal.plans.pipelines.search import search_pairs
 from shardproof.formal.plans.plan import default_space
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.machine.machine import load_machine

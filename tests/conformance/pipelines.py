@@ -12,9 +12,9 @@ from conformance.writing import Head, Suite, changed, container
 from shardproof.formal.plans.pipelines.case import Case
 from shardproof.formal.plans.pipelines.interleaved import interleaved_case
 from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.outcome import SearchOutcome
 from shardproof.formal.plans.pipelines.phases import StagePlan
 from shardproof.formal.plans.pipelines.scheduled import schedule_stages
-from shardproof.formal.plans.pipelines.search import SearchOutcome
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import Level, Machine, load_machine

@@ -28,8 +28,9 @@ from ..time_limit import TimeLimit
 from .bounded import NO_STEP
 from .given import Configured, complete_configuration, micro_batches
 from .job import Job
+from .outcome import SearchOutcome
 from .request import AUTO, PipelineRequest, pairs_of, triple_of
-from .search import SearchOutcome, Tell, search_pairs
+from .search import Tell, search_pairs
 
 GIVEN_SHARE, SEARCH_SHARE = 0.3, 0.65
 """Of the time limit: for the configuration, for the search; the rest is the checker's."""

@@ -128,6 +128,12 @@ class Bounded:
             less = "raise it, or ask for less (--space one-per-level)"
             raise TooSlow(f"tables of {self.job.where.name!r} do not fit into the time limit: {less}")
 
+    def adopt_tables(self, other: Bounded) -> None:
+        """Take the tables of an equal case of another search of the same step."""
+        if self._pieces is None and other._pieces is not None:
+            key = self.stages, self.micro, False
+            self._pieces, self.job.check_s[key] = other._pieces, other.job.check_s[key]
+
     def forget(self) -> None:
         """Give the tables back; leaves and bound stay."""
         self._pieces = self._joined = None

@@ -13,12 +13,12 @@ The claim is about the graph that is chosen; that no other set of blocks would b
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from ....models.text import Inapplicable
 from ...selection.model.clock import Clock
-from .search import SearchOutcome
+from .outcome import SearchOutcome
 
 SHARE = 0.5
 """Of the time that is left, what a candidate gets; those that end sooner leave the rest to the others."""
@@ -31,6 +31,9 @@ where stages have room.
 LEAST_SHARE = 0.1
 """Of the time limit: with less than that no other candidate is begun."""
 
+MUCH_SHARE = 0.5
+"""The same behind a candidate that another search has found to be the best."""
+
 
 @dataclass(frozen=True)
 class CandidateOutcome:
@@ -41,56 +44,95 @@ class CandidateOutcome:
     step: int | None
 
 
+@dataclass(eq=False)
+class _Candidates:
+    """What is known of the steps whose first k blocks are recomputed."""
+
+    names: tuple[str, ...]
+    plan: Callable[[str, Clock], SearchOutcome]
+    clock: Clock
+    enough: float
+    known: dict[int, SearchOutcome] = field(default_factory=dict)
+    tried: list[CandidateOutcome] = field(default_factory=list)
+
+    def attempt(self, k: int, share: float = SHARE) -> int | None:
+        """Picoseconds of a plan, which is searched within that share of what is left of the time, once."""
+        if k in self.known:
+            return self.step_of(k)
+        try:
+            found = self.plan(",".join(self.names[:k]) if k else "none", self.clock.share(share))
+        except Inapplicable:  # what is computed again may join units, and leave too few for the stages
+            if k == 0:
+                raise
+            self.tried.append(CandidateOutcome(k, len(self.names), None))
+            return None
+        self.known[k] = found
+        self.tried.append(CandidateOutcome(k, len(self.names), self.step_of(k)))
+        return self.step_of(k)
+
+    def step_of(self, k: int) -> int | None:
+        """Picoseconds of the best plan of what was tried."""
+        best = self.known[k].best
+        return None if best is None else best.step
+
+    def time_enough(self, share: float = LEAST_SHARE) -> bool:
+        """Whether more than a share of the limit is left, where there is a plan of what is enough for it."""
+        if any(t.step is not None for t in self.tried):
+            share += 1 - self.enough
+        return self.clock.limit_s is None or self.clock.remaining_s() > share * self.clock.limit_s
+
+    def best(self) -> tuple[SearchOutcome, tuple[CandidateOutcome, ...]]:
+        """The best, of equal ones that with the fewest blocks; without a plan the last one."""
+        fitting = [t for t in self.tried if t.step is not None]
+        last_known = next(t.blocks for t in reversed(self.tried) if t.blocks in self.known)
+        blocks = min(fitting, key=lambda t: (t.step or 0, t.blocks)).blocks if fitting else last_known
+        return self.known[blocks], tuple(self.tried)
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Which candidate is the first, and what it may take.  `tight`: there is no room for the step without
+    recomputation, so that all blocks are tried first: half of the time would go into stages that do not fit either;
+    `share`: of the time, for the step without recomputation; `first`: what another search chose: others only if there
+    is much time behind it; `enough`: of the time, after which a plan is enough.
+    """
+
+    tight: bool = False
+    share: float = SHARE
+    first: int | None = None
+    enough: float = 1.0
+
+
 def plan_with_checkpointing(
     names: tuple[str, ...],
     plan: Callable[[str, Clock], SearchOutcome],
     clock: Clock,
     gap: Fraction,
-    tight: bool = False,
     elsewhere: int = 1 << 62,
-    share: float = SHARE,
+    turns: Turns | None = None,
 ) -> tuple[SearchOutcome, tuple[CandidateOutcome, ...]]:
     """The best candidate, and all that were tried.  `plan`: of the step with these blocks recomputed (a `--recompute`
-    text), within a time.  `tight`: there is no room for the step without recomputation, so that all blocks
-    are tried first: half of the time would go into stages that do not fit either.  `elsewhere`: picoseconds of a plan
-    that another search has found: halves are not tried where neither end can be better.  `share`: of the time, for the
-    step without recomputation.
+    text), within a time.  `elsewhere`: picoseconds of a plan that another search has found: halves are not tried where
+    neither end can be better.
     """
-    n = len(names)
-    known: dict[int, SearchOutcome] = {}
-    tried: list[CandidateOutcome] = []
-
-    def attempt(k: int, share: float = SHARE) -> int | None:
-        try:
-            found = plan(",".join(names[:k]) if k else "none", clock.share(share))
-        except Inapplicable:  # what is computed again may join units, and leave too few for the stages
-            if k == 0:
-                raise
-            tried.append(CandidateOutcome(k, n, None))
-            return None
-        known[k] = found
-        step = None if found.best is None else found.best.step
-        tried.append(CandidateOutcome(k, n, step))
-        return step
-
-    def time_enough() -> bool:
-        return clock.limit_s is None or clock.remaining_s() > LEAST_SHARE * clock.limit_s
-
-    most = attempt(n, TIGHT_SHARE) if tight and n else None
-    least = attempt(0, share) if not tight or not n or time_enough() else None
-    if n and (least is None or known[0].lower_bound < least * (1 - gap)):
-        most = attempt(n) if not tight else most
+    turns = turns or Turns()
+    n, of = len(names), _Candidates(names, plan, clock, turns.enough)
+    if turns.first is not None:
+        of.attempt(turns.first, TIGHT_SHARE)
+        if turns.first in of.known and not of.time_enough(MUCH_SHARE):
+            return of.best()
+    most = of.attempt(n, TIGHT_SHARE) if turns.tight and n else None
+    least = of.attempt(0, turns.share) if not turns.tight or not n or of.time_enough() else None
+    if n and (least is None or of.known[0].lower_bound < least * (1 - gap)):
+        most = of.attempt(n) if not turns.tight else most
         low, high = 0, n
-        if all(k in known and known[k].lower_bound >= elsewhere for k in (0, n)):
+        if all(k in of.known and of.known[k].lower_bound >= elsewhere for k in (0, n)):
             low = high
-        while high - low > 1 and time_enough() and (least is not None or most is not None):
+        while high - low > 1 and of.time_enough() and (least is not None or most is not None):
             middle = (low + high) // 2
-            step = attempt(middle)
+            step = of.attempt(middle)
             if step is None or (least is not None and (most is None or most < least)):
                 low, least = middle, step
             else:
                 high, most = middle, step
-    fitting = [t for t in tried if t.step is not None]
-    last_known = next(t.blocks for t in reversed(tried) if t.blocks in known)
-    best = min(fitting, key=lambda t: (t.step or 0, t.blocks)).blocks if fitting else last_known
-    return known[best], tuple(tried)
+    return of.best()

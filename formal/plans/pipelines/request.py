@@ -28,8 +28,10 @@ from ..time_limit import SAFE, TimeLimit
 from .bounded import NO_STEP
 from .case import cases
 from .job import Job
-from .recompute import SHARE, TIGHT_SHARE, CandidateOutcome, plan_with_checkpointing
-from .search import SearchOutcome, Wanted, search_pairs
+from .outcome import SearchOutcome
+from .recompute import SHARE, TIGHT_SHARE, CandidateOutcome, Turns, plan_with_checkpointing
+from .scheduled import Scheduled
+from .search import Wanted, search_pairs
 
 AUTO: Final = "auto"
 MOST_CHUNKS: Final = 16
@@ -40,6 +42,14 @@ MOST_MICRO_BATCHES: Final = 256
 CHECK_SHARE: Final = 0.25
 """Of a limit of work, left out: the check of what is found comes on top.  Of a limit of time what the check takes is
 held back, as far as it is known."""
+
+IN_TURN_SHARE: Final = 0.5
+"""Of the time, for plans in which reshardings and operators take turns, if there is one by then: a case costs a tenth
+of what it costs with both beside each other, so many cases are looked at.
+"""
+
+IN_TURN_GAP: Final = Fraction(1, 20)
+"""How near such a plan has to be to the best of its kind: it is a beginning."""
 
 Triple = tuple[int, int, int]
 """Stages, micro-batches, chunks a stage."""
@@ -205,35 +215,77 @@ def carry_out_pipelined(
     request: PipelineRequest, limit: TimeLimit, tell: Callable[[str], None] | None = None, insist: bool = True
 ) -> tuple[SearchOutcome, tuple[CandidateOutcome, ...]]:
     """The best pipelined step that was found, and the numbers of recomputed blocks that were tried where that was left
-    open.  `insist`: a plan that comes late is better than none.  Raises `InputError` where there is no step, or none
-    that can be cut.
+    open.  Where reshardings run beside operators, first the best in which they take turns, which is where the other
+    search begins.  `insist`: a plan that comes late is better than none.  Raises `InputError` where there is no step,
+    or none that can be cut.
     """
-    automatic = request.recompute == AUTO
     step, pairs = require_cut(request)
-    steps: list[int] = []  # of other numbers of recomputed blocks
-
-    def plan(which: str, within: Clock) -> SearchOutcome:
-        made = request.make(which) or step
-        cut = divide(made.graph, made.passes)
-        where = request.space or default_space(request.machine)
-        job = Job(made.graph, cut, request.machine, where, request.memory, request.without, request.overlap)
-        fits = [(p, m) for p, m in pairs if p <= cut.units] or pairs  # what has too few units is refused there
-        if request.stages == AUTO and request.whole:
-            fits = [(p, m) for p, m in fits if (p, m) != (1, 1)] or fits
-        more = triples_of(request, fits, cut.units)
-        wanted = Wanted(min([elsewhere, *steps]), not steps, insist)
-        found = search_pairs(job, fits, within, request.gap, tell or (lambda words: None), more, hold, wanted)
-        steps.extend([] if found.best is None else [found.best.step])
-        return found
+    searches = _Searches(request, step, pairs, tell or (lambda words: None), insist)
 
     def hold(seconds: float) -> None:
         limit.hold_back(SAFE * limit.slowness() * seconds)
 
-    elsewhere = NO_STEP if request.known is None else ceil(request.known * PER_SECOND)
     within = limit.clock.share(1 - CHECK_SHARE if limit.clock.counts else 1)
     with limit.phase("search"):
-        if automatic:
-            tight = is_crowded(request, step, pairs)
-            share = TIGHT_SHARE if request.tight and not tight else SHARE
-            return plan_with_checkpointing(request.blocks, plan, within, request.gap, tight, elsewhere, share)
-        return plan(request.recompute, within), ()
+        if not request.overlap:
+            return searches.search(within, hold)
+        in_turn = replace(request, overlap=False, gap=max(request.gap, IN_TURN_GAP))
+        first = replace(searches, request=in_turn, enough=IN_TURN_SHARE)
+        found, tried = first.search(within, lambda seconds: None)
+        blocks = min(((t.step, t.blocks) for t in tried if t.step is not None), default=(0, None))[1]
+        return searches.search(within, hold, found.best, blocks)
+
+
+@dataclass(frozen=True, eq=False)
+class _Searches:
+    """What is searched for a request: one step, or those with several numbers of recomputed blocks.  `enough`: of the
+    time, after which a plan is enough.
+    """
+
+    request: PipelineRequest
+    step: TrainingStep
+    pairs: Sequence[tuple[int, int]]
+    tell: Callable[[str], None]
+    insist: bool
+    enough: float = 1.0
+
+    def search(
+        self, within: Clock, hold: Callable[[float], None], brought: Scheduled | None = None, blocks: int | None = None
+    ) -> tuple[SearchOutcome, tuple[CandidateOutcome, ...]]:
+        """See `carry_out_pipelined`.  `brought`: a plan that is known, with `blocks` recomputed where that is open;
+        `hold`: hears how many processor seconds the check takes.
+        """
+        request, steps = self.request, list[int]()  # of other numbers of recomputed blocks
+        elsewhere = NO_STEP if request.known is None else ceil(request.known * PER_SECOND)
+
+        def plan(which: str, clock: Clock) -> SearchOutcome:
+            job = self._job(which)
+            same = brought is not None and brought.case.job.graph.sha256() == job.graph.sha256()
+            wanted = Wanted(min([elsewhere, *steps]), not steps, self.insist, brought if same else None, self.enough)
+            fits = self._fitting(job.division.units)
+            more = triples_of(request, fits, job.division.units)
+            found = search_pairs(job, fits, clock, request.gap, self.tell, more, hold, wanted)
+            steps.extend([] if found.best is None else [found.best.step])
+            return found
+
+        if request.recompute != AUTO:
+            return plan(request.recompute, within), ()
+        tight = is_crowded(request, self.step, self.pairs)
+        share = TIGHT_SHARE if request.tight and not tight else SHARE
+        turns = Turns(tight, share, blocks, self.enough)
+        return plan_with_checkpointing(request.blocks, plan, within, request.gap, elsewhere, turns)
+
+    def _job(self, which: str) -> Job:
+        """The step with these blocks recomputed, divided."""
+        request = self.request
+        made = request.make(which) or self.step
+        cut = divide(made.graph, made.passes)
+        where = request.space or default_space(request.machine)
+        return Job(made.graph, cut, request.machine, where, request.memory, request.without, request.overlap)
+
+    def _fitting(self, units: int) -> list[tuple[int, int]]:
+        """Pairs for which there are enough units: what has too few is refused later, if none has."""
+        fits = [(p, m) for p, m in self.pairs if p <= units] or [*self.pairs]
+        if self.request.stages == AUTO and self.request.whole:
+            fits = [(p, m) for p, m in fits if (p, m) != (1, 1)] or fits
+        return fits

@@ -13,6 +13,7 @@ import numpy as np
 
 from ....models.pipelines.work import PER_SECOND
 from ....models.problem.selection_problem import Ints
+from ....models.schedules.actions import Action
 from ....models.schedules.pipeline import Pipeline
 from ....proofs.schedules.certificate import ScheduleCertificate
 from ...schedules.drawing import peaks
@@ -122,24 +123,33 @@ def _most(begin: Ints, end: Ints) -> int:
 
 
 def schedule_stages(
-    case: Case, stages: list[StagePlan], seconds: float, clock: Clock, only: int | None = None
+    case: Case,
+    stages: list[StagePlan],
+    seconds: float,
+    clock: Clock,
+    only: int | None = None,
+    like: Scheduled | None = None,
 ) -> Scheduled | None:
     """A plan with the best schedule among several limits of activations, fewest first; None if none fits.  1F1B keeps
-    as many as there are stages behind; more hide what sending takes, fewer take less memory.
+    as many as there are stages behind; more hide what sending takes, fewer take less memory.  `only`: this limit;
+    `like`: a plan of as many stages and micro-batches: with as many activations as it keeps, no later than in its
+    order.
     """
     if case.chunks > 1:
-        return _scheduled_chunks(case, stages, seconds, clock, only)
+        return _scheduled_chunks(case, stages, seconds, clock, only if like is None else _limit(like), like)
     p, m, memory = case.stages, case.micro, case.job.memory
     few = () if memory is None else (1, 2, *activation_limits(p))
-    limits = sorted({max(1, min(k, m)) for k in (*few, p, p + 2, 2 * p, 3 * p, m)}) if only is None else [only]
+    limits = sorted({max(1, min(k, m)) for k in (*few, p, p + 2, 2 * p, 3 * p, m)})
+    only = only if like is None else max(like.kept)
     best: Scheduled | None = None
-    for limit in limits:
+    for limit in limits if only is None else [only]:
         quantum, pipe = pipeline_of(case, stages, limit)
         usual = _usual(pipe)
-        found = search(shop(pipe), clock.at_most(seconds), first=usual)
+        known = usual if like is None else min(usual, in_order(pipe, like), key=lambda x: _end(pipe, x))
+        found = search(shop(pipe), clock.at_most(seconds), first=known)
         none_fits = True
         # under a memory limit first as few activations on every stage as 1F1B keeps, not as many as the first one's
-        tried = (found.starts,) if memory is None else (usual, found.starts)
+        tried = (found.starts,) if memory is None and like is None else (usual, known, found.starts)
         for starts in tried:
             if best is not None and _step_of(case, stages, quantum, pipe, starts) >= best.step:
                 none_fits = False
@@ -162,10 +172,30 @@ def _usual(pipe: Pipeline) -> Ints:
     return starts_of(pipe, [one_forward_one_backward(pipe, s, pipe.memory) for s in range(pipe.stages)])
 
 
+def _limit(plan: Scheduled) -> int | None:
+    """Of activations, in its schedule."""
+    pipe = plan.schedule.subject
+    assert isinstance(pipe, Pipeline)
+    return pipe.memory
+
+
+def in_order(pipe: Pipeline, plan: Scheduled) -> Ints:
+    """What every stage does in the order of a plan of as many stages and micro-batches, as early as it can be."""
+    begin = plan.schedule.starts.reshape(3, pipe.parts, pipe.micro_batches)
+    rows: list[list[tuple[int, Action]]] = [[] for _ in range(pipe.stages)]
+    for row, word in enumerate("FB"):
+        for part, starts in enumerate(begin[row]):
+            rows[part % pipe.stages] += [(int(at), (word, part, i)) for i, at in enumerate(starts)]
+    return starts_of(pipe, [[action for _, action in sorted(row, key=lambda x: x[0])] for row in rows])
+
+
+def _end(pipe: Pipeline, starts: Ints) -> int:
+    return int((starts + shop(pipe).times).max())
+
+
 def _certificate(pipe: Pipeline, starts: Ints, found: Found) -> ScheduleCertificate:
     """A schedule with the bound that a search has found."""
-    makespan = int((starts + shop(pipe).times).max())
-    return ScheduleCertificate(pipe, starts, makespan, found.lower_bound, found.bound, "best")
+    return ScheduleCertificate(pipe, starts, _end(pipe, starts), found.lower_bound, found.bound, "best")
 
 
 def _place(
@@ -185,7 +215,8 @@ def _place(
             return free
         quantum, pipe = pipeline_of(case, placed, limit)
         found = search(shop(pipe), clock.at_most(seconds))
-        made = [_scheduled(case, placed, _certificate(pipe, x, found), quantum) for x in (found.starts, _usual(pipe))]
+        tried = (found.starts, _usual(pipe), in_order(pipe, free))
+        made = [_scheduled(case, placed, _certificate(pipe, x, found), quantum) for x in tried]
         fits = [x for x in made if case.job.memory is None or max(x.memory) <= case.job.memory]
         if fits:
             return min(fits, key=lambda x: x.schedule.makespan)
@@ -202,7 +233,7 @@ def _scheduled(case: Case, stages: list[StagePlan], certificate: ScheduleCertifi
 
 
 def _scheduled_chunks(
-    case: Case, stages: list[StagePlan], seconds: float, clock: Clock, only: int | None
+    case: Case, stages: list[StagePlan], seconds: float, clock: Clock, only: int | None, like: Scheduled | None
 ) -> Scheduled | None:
     """`schedule_stages` where views have several chunks."""
     memory, best = case.job.memory, None
@@ -215,11 +246,13 @@ def _scheduled_chunks(
                 break
             quantum, pipe = pipeline_of(case, placed, limit)
             found = found_within(pipe, clock.at_most(seconds))
-            kept, queued = kept_by_chunk(pipe, found.starts), waiting(case, placed, pipe, found.starts)
-            schedule = ScheduleCertificate(pipe, found.starts, found.makespan, found.lower_bound, found.bound, "best")
+            known = found.starts if like is None else in_order(pipe, like)
+            starts = min(found.starts, known, key=lambda x: _end(pipe, x))
+            kept, queued = kept_by_chunk(pipe, starts), waiting(case, placed, pipe, starts)
+            schedule = _certificate(pipe, starts, found)
             step = step_of(case, placed, quantum, schedule)
             made = Scheduled(case, placed, quantum, schedule, kept, queued, step)
-            placed = fit_chunks(case, placed, pipe, found.starts, queued, clock)
+            placed = fit_chunks(case, placed, pipe, starts, queued, clock)
         if made is None or placed is None:
             break  # more activations fit even less
         if (memory is None or max(made.memory) <= memory) and (best is None or made.step < best.step):

@@ -15,11 +15,6 @@ from fractions import Fraction
 from time import process_time
 from typing import Protocol
 
-from ....models.communication.choices import Choices
-from ....models.cost.selection import DecisionKind
-from ....models.pipelines.views import cut_levels
-from ....models.schedules.pipeline import Pipeline
-from ....proofs.pipelines.certificate import Overlap, PipelineCertificate, Stage
 from ...selection.model.clock import Clock, Overdue
 from ..time_limit import TooSlow
 from .bounded import NO_STEP
@@ -27,6 +22,7 @@ from .case import FAR, Case, cases, orders
 from .cuts import best_cut
 from .interleaved import InterleavedCase, interleaved_case
 from .job import Job
+from .outcome import SearchOutcome
 from .phases import StagePlan
 from .scheduled import Scheduled, schedule_stages
 
@@ -42,6 +38,9 @@ LOOKS_SHARE = 0.4
 FIRST_SHARE = 0.5
 """Of the time that is left, for the first plans where there are other numbers of stages to look at."""
 
+
+EARLY_SHARE = 0.1
+"""Of the time, for a plan on the whole machine before any bound is looked for, where memory is not limited."""
 
 LAST_SHARE, LAST_S = 0.2, 10.0
 """Of the time of the search, and at least so many seconds, for tables where there is no plan yet, beyond it: of the
@@ -67,67 +66,16 @@ class Tell(Protocol):
 @dataclass(frozen=True)
 class Wanted:
     """What is wanted of a search.  `below`: picoseconds of a plan from elsewhere: what is no better needs no search;
-    `needed`: but one plan is looked for, however long it takes; `insist`: one that comes late is better than none.
+    `needed`: but one plan is looked for, however long it takes; `insist`: one that comes late is better than none;
+    `brought`: a plan of the same step with reshardings and operators one after another; `enough`: of the time, after
+    which a plan is enough.
     """
 
     below: int = NO_STEP
     needed: bool = True
     insist: bool = True
-
-
-@dataclass(frozen=True, eq=False)
-class SearchOutcome:
-    """The best plan (None: none was found), all cases with their bounds, and the least of these."""
-
-    job: Job
-    best: Scheduled | None
-    cases: list[Case]
-    lower_bound: int
-
-    def certificate(self) -> PipelineCertificate:
-        """What is claimed of the best plan."""
-        best, job = self.best, self.job
-        if best is None:
-            raise ValueError("only a plan has a certificate")
-        needed = [case for case in self.cases if case.coarse < self.lower_bound]
-        found = [leaf for c in needed for leaf in (*c.leaves.values(), *c.passes.values(), *c.weighed_leaves)]
-        distinct = {id(leaf): leaf for leaf in found}
-        return PipelineCertificate(
-            job.graph,
-            job.machine,
-            job.where.name,
-            job.memory,
-            job.division,
-            tuple((c.stages, c.micro) for c in self.cases if not isinstance(c, InterleavedCase)),
-            best.case.micro,
-            tuple(Stage(s.first, s.end, _choices(best.case, s)) for s in best.stages),
-            best.quantum,
-            best.schedule,
-            best.step,
-            self.lower_bound,
-            tuple(distinct.values()),
-            any(len(cut_levels(job.machine, c.stages)) > 1 for c in self.cases),
-            job.forbidden,
-            best.case.chunks,
-            tuple(c.claim(c.coarse >= self.lower_bound) for c in self.cases if isinstance(c, InterleavedCase)),
-            _orders(best.stages) if job.overlap else None,
-        )
-
-
-def _orders(stages: Sequence[StagePlan]) -> Overlap:
-    """The orders of all phases, equal ones once."""
-    number: dict[tuple[int, ...], int] = {}
-    rows = [tuple(number.setdefault(order, len(number)) for order in stage.orders) for stage in stages]
-    return Overlap(tuple(number), tuple((f, b, u) for f, b, u in rows))
-
-
-def _choices(case: Case, stage: StagePlan) -> Choices:
-    decisions = case.pieces.planning.decisions
-    found = [(decisions[v], decisions[v].placement(x)) for v, x in sorted(stage.choices.items())]
-    return Choices(
-        tuple((d.name, p) for d, p in found if d.kind is DecisionKind.OPERATOR),
-        tuple((d.name, p) for d, p in found if d.kind is DecisionKind.COPY),
-    )
+    brought: Scheduled | None = None
+    enough: float = 1.0
 
 
 def _seeds(found: Sequence[Case]) -> list[Case]:
@@ -170,13 +118,13 @@ def search_pairs(
         if isinstance(case, InterleavedCase):
             case.coarse_weights = case.weights
     wanted = wanted or Wanted()
-    search_of = _Search(found, clock, gap, tell or (lambda words: None), hold or (lambda seconds: None), wanted)
-    try:
-        search_of.begin()
-        search_of.close()
-        search_of.improve()
-    except (TooSlow, Overdue):  # no more tables, no more search: what is known by now is the answer
-        pass
+    part = clock.share(wanted.enough)
+    search_of = _Search(found, part, gap, tell or (lambda words: None), hold or (lambda seconds: None), wanted)
+    search_of.run()
+    if search_of.best is None and wanted.enough < 1 and not clock.over():
+        search_of.clock = clock
+        search_of.let(clock)
+        search_of.run()
     if wanted.insist:
         search_of.at_last()
     best, most = search_of.best, search_of.most
@@ -206,6 +154,15 @@ class _Search:
         self.job = found[0].job
         self.let(clock)
 
+    def run(self) -> None:
+        """Search until nothing raises the bound or the time is over."""
+        try:
+            self.begin()
+            self.close()
+            self.improve()
+        except (TooSlow, Overdue):  # no more tables, no more search: what is known by now is the answer
+            pass
+
     def let(self, guard: Clock) -> None:
         """Tables may be built until that clock is over."""
         for case in self.found:
@@ -219,6 +176,12 @@ class _Search:
     def of_interest(self) -> int:
         """What a bound has to reach."""
         return self.most if self.wanted.needed and self.best is None else min(self.most, self.wanted.below)
+
+    @property
+    def try_seconds(self) -> float:
+        """For the schedule of a plan under one limit of activations."""
+        limit = self.clock.limit_s
+        return TRY_SECONDS if limit is None else min(TRY_SECONDS, TRY_SHARE * limit)
 
     def turn_to(self, case: Case) -> None:
         """Give back the tables of the case that was looked at, unless the best plan is one of it."""
@@ -292,8 +255,6 @@ class _Search:
 
     def attempt_cut(self, case: Case, cut: tuple[int, ...], clock: Clock) -> bool:
         """A plan with this cut; whether one fits."""
-        limit = self.clock.limit_s
-        seconds = TRY_SECONDS if limit is None else min(TRY_SECONDS, TRY_SHARE * limit)
         for order in orders(case):
             if self.late():
                 break
@@ -301,7 +262,7 @@ class _Search:
             for stages in self.placements(case, cut, order, clock):
                 planned_once = True
                 self.slack[id(case)] = min(case.slack(stages), self.slack.get(id(case), FAR))
-                made = schedule_stages(case, stages, seconds, clock)
+                made = schedule_stages(case, stages, self.try_seconds, clock)
                 made_once |= made is not None
                 if made is not None and made.step < self.most:
                     self.best, self.most = made, made.step
@@ -330,15 +291,23 @@ class _Search:
         self.tell(f"{case.stages} stages, {case.micro} micro-batches{chunks}: {least}")
 
     def begin(self) -> None:
-        """A look at a case of every number of stages, then plans, the least bound first, until there is one: leaves of
-        what cannot be better end early then.  Under a memory limit the first plan is one of many stages: their tables
-        are small, and there is most room; then others have their turn as long as there is time for first plans, since
-        least bounds say little of what fits.  Cases that nobody could look at come last.
+        """A plan on the whole machine, a look at a case of every number of stages, then plans, the least bound first,
+        until there is one: leaves of what cannot be better end early then.  Under a memory limit the first plan is one
+        of many stages: their tables are small, and there is most room; then others have their turn as long as there is
+        time for first plans, since least bounds say little of what fits.  Cases that nobody could look at come last.
         """
         seeds = [case for case in _seeds(self.found) if case.bound < NO_STEP]
+        if self.wanted.brought is not None:
+            self.bring(self.wanted.brought)
+        whole = next((case for case in seeds if case.stages == 1 and self.job.memory is None), None)
+        if whole is not None and len(seeds) > 1 and self.best is None:
+            early = self.clock.share(EARLY_SHARE)
+            self.attempt(whole, early)
+            if early.over():  # with more time there may be a better one
+                self.tried.discard(id(whole))
         looking = self.clock.share(LOOKS_SHARE)
         for case in seeds:
-            if len(seeds) > 1 and not looking.over():
+            if len(seeds) > 1 and not looking.over() and not case.looked:
                 self.look(case)
                 if case is seeds[0] and self.job.memory is not None and case.roomy() and self.wanted.below >= NO_STEP:
                     self.first(case)
@@ -348,6 +317,26 @@ class _Search:
             case = min(seeds, key=lambda c: (not c.looked, c.bound))
             seeds.remove(case)
             self.first(case)
+
+    def bring(self, plan: Scheduled) -> None:
+        """The placements of a plan in which nothing runs beside operators, in orders in which it does; and then a plan
+        of its own of the same case, whose tables are there.
+        """
+        theirs = plan.case
+        same = (theirs.stages, theirs.micro, theirs.chunks)
+        case = next((c for c in self.found if (c.stages, c.micro, c.chunks) == same), None)
+        if case is None:
+            return
+        self.turn_to(case)
+        case.home.adopt_tables(theirs.home)
+        beside = [case.time_stage(s.first, s.end, s.choices) for s in plan.stages]
+        for stages in (beside, plan.stages):  # what runs ahead may not have room
+            made = schedule_stages(case, stages, self.try_seconds, self.clock, like=plan)
+            if made is not None and made.step < self.most:
+                self.best, self.most = made, made.step
+                break
+        self.say(case)
+        self.first(case)
 
     def first(self, case: Case) -> None:
         """A plan of a case of which little is known, unless it was tried, or cannot be better."""
@@ -411,9 +400,6 @@ class _Search:
         best, clock = self.best, self.clock
         if best is not None and clock.remaining_s() > 1:
             seconds = min(SCHEDULE_SECONDS, clock.remaining_s() / 2)
-            pipe = best.schedule.subject
-            assert isinstance(pipe, Pipeline)
-            only = max(best.kept) if pipe.chunks == 1 else pipe.memory
-            better = schedule_stages(best.case, best.stages, seconds, clock, only)
+            better = schedule_stages(best.case, best.stages, seconds, clock, like=best)
             if better is not None and better.step < best.step:
                 self.best, self.most = better, better.step

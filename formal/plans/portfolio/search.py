@@ -92,14 +92,6 @@ UNCHECKED: Final = "the limit leaves no time for the check of its plan, which ta
 MOST_PART: Final = 0.8
 """Of what is left of a limit, for stages where nothing fits on the whole machine."""
 
-IN_TURN: Final = "stages with reshardings in turn"
-"""The search of stages that comes first where there is no plan yet, on jobs that are too large for the whole machine: a
-case costs a tenth of what it costs with reshardings beside operators, so many cases are looked at.
-"""
-
-FIRST_PART: Final = 0.5
-"""Of what is left of a limit, for these."""
-
 LEAST_PART: Final = 0.15
 """Of a limit of time, what a search is begun with at least where there is a plan already: tables alone take seconds."""
 
@@ -123,7 +115,7 @@ class Searches:
         self.left_out = [*self.freedoms.left_out]
         self.planned: set[bytes] = set()
         self.part, self.within = "placements alone", self.limit
-        self.joined = self.tight = self.nothing_fits = False
+        self.begun = self.joined = self.tight = self.nothing_fits = False
         self.too_large: TooLarge | None = None
         self.alone: Planned | None = None
         self.whole = False
@@ -192,9 +184,6 @@ class Searches:
         if stages is None:
             return
         asked = replace(stages, tight=self.tight)
-        if not self.found and asked.overlap and asked.stages == AUTO:
-            self.coming += 1
-            self._attempt(IN_TURN, partial(self._pipelined, replace(asked, overlap=False)))
         self._attempt("stages", partial(self._pipelined, asked), must=stages.stages != AUTO)
 
     def _attempt_derived(self, program: PlanRequest, step: TrainingStep | None) -> None:
@@ -315,8 +304,9 @@ class Searches:
         """Search; what has nothing to work on is left out, and so is what comes when the limit has passed and there is
         a plan.  `must`: what was asked so cannot be left out.
         """
-        self.part = part
-        if self.found and self._too_late():
+        self.part, begun = part, self.begun
+        self.begun = True
+        if (self.found and self._too_late()) or (begun and self.limit.clock.remaining_s() <= 0):
             self.left_out.append(LeftOut(part, "too little of the limit was left when it was its turn"))
             return
         try:
@@ -368,8 +358,8 @@ class Searches:
         left, coming = self.limit.clock.remaining_s(), self.coming
         if not self.joined:  # programs that nobody has derived yet may never come
             coming -= self._of_one * self.freedoms.programs
-        least = {IN_TURN: FIRST_PART, "stages": MOST_PART if self.nothing_fits else 0.0}
-        share = max(1 / max(1, coming), least.get(self.part, 0.0))
+        least = MOST_PART if self.nothing_fits and self.part == "stages" else 0.0
+        share = max(1 / max(1, coming), least)
         part = None if left == float("inf") else left * share
         self.coming -= 1
         self.within = self.limit.part(part)
