@@ -33,7 +33,7 @@ import shardproof
 from shardproof.__main__ import cli, run
 from shardproof.backends.export.dtensor import export_dtensor
 from shardproof.backends.export.jax import export_jax
-from shardproof.backends.export.recipe import recipe
+from shardproof.backends.export.read_recipe import recipe
 from shardproof.front_door import FrontDoor
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.training import build_step

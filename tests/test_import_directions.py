@@ -98,6 +98,7 @@ CAPTURE = {
     f"models/sources/distributed/{f}.py": frozenset({"torch"})
     for f in (
         "apart",
+        "bags",
         "capture",
         "collectives",
         "operators",

@@ -19,9 +19,10 @@ from shardproof.backends.execution.job import Options, build_program
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.formal.rewriting.joint import saturate as saturation
-from shardproof.formal.rewriting.joint.rules import library as rules_library
+from shardproof.formal.rewriting.joint.rules import sides as rules_sides
 from shardproof.formal.rewriting.joint.rules import written
-from shardproof.formal.rewriting.joint.rules.library import rules_of, usable, usable_rules
+from shardproof.formal.rewriting.joint.rules.library import rules_of
+from shardproof.formal.rewriting.joint.rules.usable import usable, usable_rules
 from shardproof.formal.rewriting.joint.saturate import SEARCHED, saturate
 from shardproof.formal.rewriting.joint.solve import joint_plan, plan_jointly
 from shardproof.formal.rewriting.prove import judge
@@ -162,10 +163,10 @@ def test_every_rule_at_its_own_left_side_is_proved(step: int, monkeypatch: pytes
         numbers = {s: values[s] for s in rule.symbols}
         said = dict.fromkeys(written.OPEN, ())
         shapes = tuple(extents(x) for x in types)
-        template = rules_library._typed(rule, False, shapes, tuple(numbers.items()), tuple(said.items()))
+        template = rules_sides.typed_side(rule, False, shapes, tuple(numbers.items()), tuple(said.items()))
         if template is None:
             continue
-        side = rules_library._side(template, reads, {k: f"t{k}" for k in range(len(rule.left))})
+        side = rules_sides.side_of_graph(template, reads, {k: f"t{k}" for k in range(len(rule.left))})
         given = [Tensor(t, extents(x), "float32", Role.INPUT) for t, x in zip(reads, types, strict=True)]
         given += [Tensor(f"t{k}", shape, "float32", Role.VALUE) for k, (_, shape) in enumerate(side)]
         operators = tuple(replace(op, name=f"t{k}") for k, (op, _) in enumerate(side))

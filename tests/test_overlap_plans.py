@@ -17,8 +17,9 @@ from budgets import some_or_all, work
 from test_pipelines import numbers
 
 from shardproof.__main__ import run
-from shardproof.formal.plans.overlap.search import Overlapped, chain_of, search_overlap, sums_of, weighted_problem
+from shardproof.formal.plans.overlap.search import Overlapped, search_overlap
 from shardproof.formal.plans.overlap.tasks import tasks_of, times_of
+from shardproof.formal.plans.overlap.weights import chain_of, sums_of, weighted_problem
 from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space

@@ -53,8 +53,8 @@ from shardproof.proofs.container.canonical import ContainerError, canonical
 from shardproof.proofs.pipelines.certificate import Leaf, Overlap, PipelineCertificate
 from shardproof.proofs.pipelines.file import decode_pipeline, encode_pipeline, write_pipeline
 from shardproof.verify.budget import CELLS, Budget
-from shardproof.verify.pipelines import leaf_bounds, runs
 from shardproof.verify.pipelines import phases as checked
+from shardproof.verify.pipelines import runs
 from shardproof.verify.pipelines.bound import table
 from shardproof.verify.pipelines.certificate import check_members, check_pipeline
 from shardproof.verify.pipelines.choices import Wrong
@@ -647,7 +647,7 @@ def test_chains_are_looked_at_wherever_a_leaf_counts(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(runs, "why_not_one_chain", lambda units: "")
     assert (a, a + 1) in known(broken) and (b, b + 1) not in known(broken)
     with pytest.raises(Wrong, match="has chains and no weights"):
-        leaf_bounds.leaf_bound(units, replace(leaf, channels=None))
+        runs.leaf_bound(units, replace(leaf, channels=None))
 
 
 def other_pass(units: Units, number: int, k: int) -> str:

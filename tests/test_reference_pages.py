@@ -48,3 +48,24 @@ EXAMPLE = {
 def test_misspelled_keywords_are_refused_by_name(name: str) -> None:
     with pytest.raises(TypeError, match=rf"{name}\(\) .*unexpected keyword argument 'thraeds'"):
         getattr(shardproof, name)(*EXAMPLE[name], thraeds=1)
+
+
+def test_positional_arguments_stand_in_the_order_of_users() -> None:
+    """Fields of classes that are joined come in the order of the classes: the first arguments are written down here."""
+    kinds = {
+        name: tuple(
+            p.name
+            for p in inspect.signature(getattr(shardproof, name)).parameters.values()
+            if p.kind is p.POSITIONAL_OR_KEYWORD
+        )
+        for name in EXAMPLE
+    }
+    assert kinds == {
+        "plan": ("model", "machine"),
+        "pipeline": ("model", "machine", "train"),
+        "audit": ("model", "machine", "strategy"),
+        "solve": ("problem",),
+        "place": ("hierarchy", "axes", "reductions"),
+        "reduce": ("hierarchy", "axes", "over"),
+        "schedule": ("graph",),
+    }

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardproof.__main__ import run
-from shardproof.formal.rewriting.joint.rules.library import usable
+from shardproof.formal.rewriting.joint.rules.usable import usable
 from shardproof.formal.rewriting.pools import operator_pool
 from shardproof.formal.rewriting.prove import judge
 from shardproof.models.rewrites.eval import Evaluator, plain_type

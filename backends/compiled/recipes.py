@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import prod
+from typing import Final
 
 import numpy as np
 
@@ -23,7 +24,9 @@ from ...models.program.graph import Graph
 from ...models.program.operators import NodeKind, Operator
 from ..kernels import Array
 from ..kernels.blocks import KernelError
+from ..kernels.library import OURS
 from ..lowering.program import Compute, Fused
+from .chains import ChainLibrary
 from .kernel import Kernel, flat, function_of, walks_forward
 from .nest import ACROSS, ANY, SHORT, Nest, Source, Step, pack, write
 from .rows import Form, box_of, dimensions, form_of
@@ -258,3 +261,7 @@ def _merged(
         else:
             d += 1
     return sizes, every[:count], every[count:]
+
+
+NUMBA: Final = ChainLibrary(OURS.execute, OURS.functions, chain=run)
+"""Chains of maps and reductions as numba's loops, and our kernels for the rest."""

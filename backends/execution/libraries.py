@@ -31,7 +31,7 @@ def library_of(name: str) -> Library:
 
         return TORCH
     if name == "numba":
-        from ..compiled.library import NUMBA
+        from ..compiled.recipes import NUMBA
 
         return NUMBA
     return OURS

@@ -21,7 +21,7 @@ from .dtensor import document, program_document, refusals
 from .dtensor_runtime import PlannedModule, plan_mesh, plan_module
 from .dtensor_steps import PlannedOptimizer, plan_optimizer, plan_step
 from .exported import refuse_parts
-from .recipe import recipe
+from .read_recipe import recipe
 from .rows import Traffic
 from .traffic import fake_process_group, traffic
 

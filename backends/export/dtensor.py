@@ -30,7 +30,8 @@ from .exported import Exported, Parts, Whole, in_docstring, left_text, module_te
 from .layers import NOTATION, plan_texts
 from .layers import RUNTIME as LAYERS
 from .modules import TensorPlace, is_weight, micro_batches, module_layouts, moments
-from .recipe import TORCH, Recipe, batch_cut, half_inputs, recipe
+from .read_recipe import batch_cut, half_inputs, recipe
+from .recipe import TORCH, Recipe
 from .whole import runs_whole, whole_text
 
 FORMAT: Final = "shardproof-dtensor/1"

@@ -9,7 +9,7 @@ from ...models.program.graph import Graph, Role
 from ...models.text import escape_text
 from ...proofs.publishing.publisher import Nearest
 from .exported import Parts
-from .recipe import batch_cut, recipe
+from .read_recipe import batch_cut, recipe
 
 _SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 _FSDP = ("--use-megatron-fsdp", "--no-gradient-accumulation-fusion", "--ckpt-format fsdp_dtensor")

@@ -31,7 +31,7 @@ from ...proofs.plan.bundle import Plan
 from .exported import Exported, Parts, in_docstring, left_text, module_text, refuse_parts
 from .layers import NOTATION, layers_text
 from .layers import RUNTIME as LAYERS
-from .recipe import recipe
+from .read_recipe import recipe
 
 _FUNCTIONS = '''
 

@@ -33,7 +33,8 @@ from .exported import Exported, Parts, in_docstring, module_text, parts_text, re
 from .layers import NOTATION, plan_texts
 from .layers import RUNTIME as LAYERS
 from .modules import TensorPlace, is_weight
-from .recipe import LAYOUTS_ONLY, Recipe, recipe
+from .read_recipe import recipe
+from .recipe import LAYOUTS_ONLY, Recipe
 
 FORMAT: Final = "shardproof-dtensor-pipeline/1"
 STAGES: Final = Path(__file__).with_name("pipelined_runtime.py")

@@ -36,7 +36,7 @@ from ...models.sources.training.recompute import PREFIX
 from ...proofs.plan.bundle import Plan
 from .dtensor_functions import PLACE
 from .modules import PART, forward_operators, micro_batches
-from .recipe import recipe
+from .read_recipe import recipe
 from .rows import Row, Traffic
 
 if TYPE_CHECKING:

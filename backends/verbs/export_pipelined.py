@@ -16,7 +16,7 @@ from ...models.text import InputError
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ..export.exported import Exported, parts_json
 from ..export.pipelined import export_pipeline, shared_weights
-from ..export.recipe import recipe
+from ..export.read_recipe import recipe
 
 PIPELINED: Final[dict[str, Callable[[PipelineCertificate, str, bool], Exported]]] = {"dtensor": export_pipeline}
 ACTIONS: Final = "actions"

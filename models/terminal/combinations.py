@@ -15,14 +15,17 @@ Python read the same table (`models.terminal.options.refuse_combinations`, `api`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final
+from typing import Any, ClassVar, Final, Protocol
 
 from ..text import InputError
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+
+class Keywords(Protocol):
+    """A frozen dataclass, whose fields are keywords of a Python function (`models.keywords`)."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
 
 @dataclass(frozen=True)
@@ -115,9 +118,9 @@ class Combinations:
         return f"{spelled[name]} {value}" if value else spelled[name]
 
 
-def require_keywords(table: Combinations, options: DataclassInstance, **more: str) -> None:
-    """Raises `InputError` where the keywords of a Python function (`models.keywords`) do not go together by the table
-    of its verb.  `more`: options of the verb that the function has under another name, or always.
+def require_keywords(table: Combinations, options: Keywords, **more: str) -> None:
+    """Raises `InputError` where keywords do not go together by the table of their verb.  `more`: options of the verb
+    that the function has under another name, or always.
     """
     values = {f.name: (getattr(options, f.name), f.default) for f in fields(options) if f.name in table.options}
     given = {name: value for name, (value, default) in values.items() if value is not None and value != default}

@@ -35,7 +35,8 @@ from shardproof.backends.lowering.stages import staged_program
 from shardproof.backends.lowering.streams import in_order, streams_program
 from shardproof.formal.calibration.fit import spearman
 from shardproof.formal.plans.overlap.planned import schedule_solution
-from shardproof.formal.plans.overlap.search import search_overlap, weighted_problem
+from shardproof.formal.plans.overlap.search import search_overlap
+from shardproof.formal.plans.overlap.weights import weighted_problem
 from shardproof.formal.plans.pipelines.job import Job
 from shardproof.formal.plans.pipelines.search import search_pairs
 from shardproof.formal.selection.model.clock import Clock

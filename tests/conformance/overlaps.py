@@ -13,7 +13,8 @@ from budgets import work
 from conformance.pipelines import machine
 from conformance.writing import Head, Suite, changed, container
 from shardproof.formal.plans.overlap.planned import schedule_solution
-from shardproof.formal.plans.overlap.search import Chain, edges_between, links_of, unfit, weighted_problem
+from shardproof.formal.plans.overlap.search import unfit
+from shardproof.formal.plans.overlap.weights import Chain, edges_between, links_of, weighted_problem
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem

@@ -2,7 +2,8 @@
 
 Values of runs side by side add up within a group.  Without overlap there is one group.  Where reshardings run
 beside operators (`weighed`), least work is one, a sum of operators alone, and leaves of the same weights are one each,
-with least work times the weight of operators where no leaf says more; of a run the best group counts.
+with least work times the weight of operators where no leaf says more; of a run the best group counts.  Of weights of
+channels what a certificate proves is a mean, and divided by what they add up to.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ...models.pipelines.channels import Channels
+from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
 from ...proofs.container.effort import OBJECT
 from ...proofs.pipelines.certificate import Leaf
-from .bound import Runs
+from ..selection.certificate import check_selection
+from .bound import PICO, Runs
 from .choices import Wrong
-from .leaf_bounds import leaf_bound
 from .leaves import Units
 from .weighed import chains_of, why_not_one_chain
 
@@ -63,6 +65,33 @@ def weighed_group(channels: Channels, forward: Sequence[int], backward: Sequence
         dict(both),
         {run: micro * value for run, value in both.items()},
     )
+
+
+def leaf_bound(units: Units, leaf: Leaf) -> int:
+    """Picoseconds that a leaf's certificate establishes."""
+    if not 0 <= leaf.first < leaf.end <= len(units.in_unit):
+        raise Wrong(f"a leaf has units {leaf.first} to {leaf.end}")
+    if leaf.times not in (1, leaf.micro if leaf.once else 1):
+        raise Wrong(f"a leaf counts {leaf.times} of {leaf.micro} micro-batches")
+    if leaf.phase and (leaf.once or leaf.times != 1):
+        raise Wrong(f"a leaf of one pass counts {leaf.times} micro-batches{' and updates' if leaf.once else ''}")
+    chain = chains_of(units, leaf, leaf.first)
+    if leaf.channels is None and leaf.chains != ((), ()):
+        raise Wrong(f"leaf {leaf.first} to {leaf.end}: has chains and no weights")
+    problem = units.leaf(leaf.first, leaf.end, leaf.times, leaf.once, leaf.phase, leaf.channels, chain)
+    found = check_selection(problem, leaf.certificate, budget=units.entries.budget)
+    if found.verdict is not Verdict.PROVED or isinstance(leaf.certificate.claim, Infeasible):
+        raise Wrong(f"leaf {leaf.first} to {leaf.end} of {leaf.stages}:{leaf.micro}: {found.reason or 'no bound'}")
+    claim = leaf.certificate.claim
+    if not isinstance(claim, Optimal | WithinGap | LowerBound):
+        raise Wrong(f"leaf {leaf.first} to {leaf.end} of {leaf.stages}:{leaf.micro}: no bound")
+    value = claim.cost if isinstance(claim, Optimal) else claim.lower_bound
+    whole = 1 if leaf.channels is None else leaf.channels.whole
+    if leaf.nodes:  # there every entry may be rounded up by one unit where those of the view are not
+        value -= whole * leaf.times * (len(problem.vertices) + len(problem.edges))
+    if -(-value // whole) * PICO // problem.scale < leaf.bound:
+        raise Wrong(f"leaf {leaf.first} to {leaf.end}: its certificate gives less than {leaf.bound} ps")
+    return leaf.bound
 
 
 def learn(

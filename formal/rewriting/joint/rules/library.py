@@ -19,42 +19,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from itertools import islice
 from math import prod
 from typing import Final
 
-from .....models.program.index import Access, Axis, access
 from .....models.program.operators import Operator
 from .....models.program.tensor import Tensor
-from .....models.rewrites.eval import apply_node, extents, input_types
-from .....models.rewrites.index_arrays import EvaluationError
-from .....models.rewrites.instances import draw_instances
 from .....models.rewrites.ops import RankError, meaning
 from .....models.rewrites.rule import Equal, Node, Substitution, holds
-from .....models.rewrites.shards import IllTyped, TensorType
-from .....models.rewrites.specified_rows import SPECIFIED, STATEMENT, sums_of_statement
+from .....models.rewrites.shards import IllTyped
 from .....proofs.joint.books import Book
-from .....proofs.rewrites.plain import backwards, plain_rules
 from .growing import Addition, Growing
-from .lifted import Dims, copy_of, flat, label_axes, lifted_side
+from .lifted import Dims, copy_of, flat, label_axes
 from .numbers import by_number, is_number, scale_by_input
-from .written import OPEN, ROWS, TURNED, Attributes, canonical, function_of, numbers_of, open_attributes, operator_of
+from .sides import copy_operator, sample_of, side_of_graph, sizes_of, typed_side
+from .usable import usable_rules
+from .written import ROWS, TURNED, Attributes, canonical, function_of, numbers_of, open_attributes
 
 MOST_PLACES: Final = 16
 """Places of one rule at one operator that are tried."""
-SAMPLES: Final = 24
-"""Instances of a rule that are drawn until one has no axis of one value, which says what its operators do with axes."""
-MOST_TYPED: Final = 1 << 15
-"""Sides with sizes that are kept."""
-MOST_SUMS: Final = 6
-"""Sums inside each other, of either side: a plan's checker brings no more into one order."""
-SUMS: Final[Mapping[str, int]] = {
-    **dict.fromkeys(("matmul", "batch_matmul", "linear", "reduce_sum"), 1),
-    **dict.fromkeys(("embedding", "embedding_rows"), 1),
-    **dict.fromkeys(("embedding_bag", "average_pool", "average_pool_inside"), 2),
-    "conv": 3,
-}
 
 
 @dataclass(frozen=True)
@@ -66,49 +50,6 @@ class RuleMatch:
     nodes: Mapping[int, Operator]
     ops: Mapping[int, Operator]
     reads: Mapping[int, str]
-
-
-def usable(rule: Substitution) -> bool:
-    """Whether plans can use a rule: one result, every operator of the left side is needed for it and every pattern
-    input is on it, and all operators are written in those of graphs.
-    """
-    if len(rule.outputs) != 1 or rule.unbound:
-        return False
-    a, b = rule.outputs[0]
-    return (
-        a >= 0
-        and b < len(rule.right)
-        and _needed(rule.left, a) == set(range(len(rule.left)))
-        and _needed(rule.right, b) == set(range(len(rule.right)))
-        and max(_sums(rule.left, a), _sums(rule.right, b)) <= MOST_SUMS
-        and all(function_of(n) is not None for n in (*rule.left, *rule.right))
-    )
-
-
-def usable_rules(book: Book) -> tuple[Substitution, ...]:
-    """The rules of a library that plans can use, in either direction."""
-    found = plain_rules(book.data)
-    return tuple(r for rule in found for r in (rule, backwards(rule)) if usable(r))
-
-
-def _needed(nodes: Sequence[Node], wire: int) -> set[int]:
-    """Operators on which a wire rests."""
-    todo, out = [wire], set[int]()
-    while todo:
-        w = todo.pop()
-        if w >= 0 and w not in out:
-            out.add(w)
-            todo.extend(nodes[w].inputs)
-    return out
-
-
-def _sums(nodes: Sequence[Node], wire: int) -> int:
-    """Sums that a wire has, written out."""
-    if wire < 0:
-        return 0
-    n = nodes[wire]
-    own = sums_of_statement(str(n.parameter(STATEMENT))) if n.operator == SPECIFIED else SUMS.get(n.operator, 0)
-    return own + sum(_sums(nodes, w) for w in n.inputs)
 
 
 @cache
@@ -158,27 +99,9 @@ def lifts(rule: Substitution) -> bool:
     return right <= left
 
 
-Sample = tuple[tuple[Operator, ...], Mapping[str, tuple[int, ...]]]
-
-
-@cache
-def _sample(rule: Substitution) -> Sample | None:
-    """The operators of a left side at some sizes, none of them 1, and the shapes of what they read and write."""
-    said = tuple((function, ()) for function in OPEN)
-    for values in draw_instances(rule, 0, SAMPLES):
-        shapes = tuple(extents(t) for t in input_types(rule, values))
-        numbers = tuple((s, values[s]) for s in rule.symbols)
-        if all(n > 1 for s in shapes for n in s):
-            template = _typed(rule, False, shapes, numbers, said)
-            if template is not None and all(n > 1 for _, s in template for n in s):
-                held = {str(-1 - k): s for k, s in enumerate(shapes)} | {str(k): s for k, (_, s) in enumerate(template)}
-                return tuple(op for op, _ in template), held
-    return None
-
-
 def _labels(g: Growing, rule: Substitution, found: RuleMatch) -> Iterator[Mapping[int, Dims]]:
     """Dimensions of all tensors of a place."""
-    sample = _sample(rule)
+    sample = sample_of(rule)
     if sample is None:
         return
     tensors = {*found.reads.values(), *(op.output.tensor for op in found.ops.values())}
@@ -243,7 +166,7 @@ def _instance(g: Growing, rule: Substitution, found: RuleMatch, dims: Mapping[in
         len(s) != p.rank or any(s[axis] != n for axis, n in p.fixed) for s, p in zip(shapes, rule.inputs, strict=True)
     ):
         return None
-    values = _values(rule, shapes)
+    values = sizes_of(rule, shapes)
     tensors = [op.output.tensor for op in found.ops.values()]
     said = _said(found)
     if said is None or len({*tensors}) < len(tensors) or not _one_type(g, rule, tensors, reads):
@@ -273,16 +196,16 @@ def _applied(
     out = found.ops[a].output.tensor
     tensors = {k: op.output.tensor for k, op in found.ops.items()}
     fresh = {k: out if k == b else f"{out}.{k}" for k in range(len(rule.right))}
-    template = _typed(rule, False, shapes, numbers, said)
+    template = typed_side(rule, False, shapes, numbers, said)
     if template is None:
         return None
-    left = _side(template, reads, tensors, dims, dims)
+    left = side_of_graph(template, reads, tensors, dims, dims)
     if left is None or any(canonical(op) != canonical(found.nodes[k]) for k, (op, _) in enumerate(left)):
         return None
-    template = _typed(rule, True, shapes, numbers, said)
+    template = typed_side(rule, True, shapes, numbers, said)
     if template is None:
         return None
-    right = _side(template, reads, fresh, dims, None if dims is None else {b: dims[a]})
+    right = side_of_graph(template, reads, fresh, dims, None if dims is None else {b: dims[a]})
     if right is None:
         return None
     right = [
@@ -295,7 +218,8 @@ def _applied(
         node, shape = right[b]
     else:
         shape = g.tensor(reads[-1 - b]).shape
-        made = _copy(reads[-1 - b], out, shape) if dims is None else copy_of(dims[b], reads[-1 - b], dims[a], out)
+        source = reads[-1 - b]
+        made = copy_operator(source, out, shape) if dims is None else copy_of(dims[b], source, dims[a], out)
         if made is None:
             return None
         node = made
@@ -365,81 +289,6 @@ def _one_type(g: Growing, rule: Substitution, tensors: Sequence[str], reads: Seq
     ids = {reads[-1 - n.inputs[1]] for n in rule.left if n.operator in ROWS and n.inputs[1] < 0}
     kinds = {g.tensor(t).dtype for t in (*tensors, *reads) if t not in ids and not is_number(t)}
     return len(kinds) == 1 and min(kinds).startswith(("float", "bfloat"))
-
-
-def _copy(tensor: str, out: str, shape: tuple[int, ...]) -> Operator:
-    axes = [f"i{j}" for j in range(len(shape))]
-    return Operator(
-        "",
-        "copy",
-        tuple(Axis(a, n) for a, n in zip(axes, shape, strict=True)),
-        (access(tensor, *axes),),
-        access(out, *axes),
-    )
-
-
-def _side(
-    template: Sequence[tuple[Operator, tuple[int, ...]]],
-    reads: Sequence[str],
-    names: Mapping[int, str],
-    dims: Mapping[int, Dims] | None = None,
-    given: Mapping[int, Dims] | None = None,
-) -> list[tuple[Operator, tuple[int, ...]]] | None:
-    """Every operator of a side as one of graphs, and its shape; `names`: of what they write; `dims`: dimensions of what
-    it reads, `given`: of what they write, where they are not the rule's.
-    """
-    if dims is not None:
-        inputs = {-1 - k: dims[-1 - k] for k in range(len(reads))}
-        named = {**{-1 - k: t for k, t in enumerate(reads)}, **names}
-        return lifted_side(template, inputs, named, given or {})
-
-    def rename(a: Access) -> Access:
-        wire = int(a.tensor)
-        return replace(a, tensor=names[wire] if wire >= 0 else reads[-1 - wire])
-
-    return [
-        (replace(op, inputs=tuple(map(rename, op.inputs)), output=rename(op.output)), shape) for op, shape in template
-    ]
-
-
-@lru_cache(maxsize=MOST_TYPED)
-def _typed(
-    rule: Substitution,
-    right: bool,
-    shapes: tuple[tuple[int, ...], ...],
-    numbers: tuple[tuple[str, int], ...],
-    said: tuple[tuple[str, Attributes], ...],
-) -> tuple[tuple[Operator, tuple[int, ...]], ...] | None:
-    """The operators of a side where its inputs have these shapes and its parameters these values, with wires for
-    tensors, and their shapes; None where it has no type.  Repeated layers ask again and again.
-    """
-    known, open_to = dict(numbers), dict(said)
-    try:
-        inputs = input_types(rule, _values(rule, shapes))
-        types, out = list[TensorType](), list[tuple[Operator, tuple[int, ...]]]()
-        for k, n in enumerate(rule.right if right else rule.left):
-            operands = tuple(types[w] if w >= 0 else inputs[-1 - w] for w in n.inputs)
-            plain = Node(n.operator, (), tuple((key, known.get(str(v), v)) for key, v in n.parameters))
-            result, _, body, _ = apply_node(plain, operands)
-            if result.sums or result.times:
-                return None
-            shape, function = extents(result), function_of(n) or ""
-            given = [(str(w), extents(x)) for w, x in zip(n.inputs, operands, strict=True)]
-            if function in OPEN and function not in open_to:
-                return None
-            op = operator_of(n, body, shape, given, str(k), open_to.get(function, ()))
-            if op is None:
-                return None
-            types.append(result)
-            out.append((op, shape))
-    except (IllTyped, EvaluationError):
-        return None
-    return tuple(out)
-
-
-def _values(rule: Substitution, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
-    sizes = {f"{p.name}.{i}": n for p, s in zip(rule.inputs, shapes, strict=True) for i, n in enumerate(s)}
-    return {**sizes, **{f"{name}.degree": 1 for name in sizes}}
 
 
 def takes(op: Operator, size: Mapping[str, int]) -> int:
