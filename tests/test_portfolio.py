@@ -116,6 +116,8 @@ def test_rewrites_and_overlap_meet_in_one_plan(planned: Callable[[tuple[str, ...
     assert any(flag.startswith("same-function(") for flag in without.published.assumptions)
 
 
+@pytest.mark.slow  # what is searched at all: tests/test_best.py
+@pytest.mark.timeout(900)
 def test_streams_of_the_step_as_it_is_given_are_searched_beside_recomputation(tmp_path: Path) -> None:
     """Placements alone compute blocks again, which is the cheaper of two ways to fit; with reshardings beside operators
     the other is.
