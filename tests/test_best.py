@@ -10,10 +10,11 @@ import pytest
 import shardproof
 from shardproof.__main__ import run
 from shardproof.formal.plans.plan import fitting_space
+from shardproof.formal.plans.portfolio import search as portfolio
 from shardproof.formal.plans.portfolio.freedoms import Freedoms, everything
-from shardproof.formal.plans.portfolio.search import Best, Candidate, Searches
+from shardproof.formal.plans.portfolio.search import AS_GIVEN, Best, Candidate, Searches
 from shardproof.formal.plans.portfolio.words import FREEDOM_WORDS
-from shardproof.formal.plans.request import PlanRequest
+from shardproof.formal.plans.request import PlanOutcome, PlanRequest
 from shardproof.formal.plans.time_limit import TimeLimit
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.verbs.portfolio import gains
@@ -156,6 +157,34 @@ def test_a_search_in_which_memory_ends_is_left_out_where_there_is_a_plan() -> No
     searches.found.append(Candidate(b"", 1, 1))
     searches._attempt("overlap", search)
     assert [(x.part, x.why) for x in searches.left_out] == [("overlap", "memory ended in it")]
+
+
+@pytest.mark.parametrize("settled", ["none", "layer0"])
+def test_the_step_as_it_is_given_is_searched_where_blocks_are_computed_again(
+    settled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What placements alone prefer is the dearer of the two with streams, at times by a tenth."""
+    graph = build("bert-tiny")
+    step = build_step(graph, "sgd", recompute=settled)
+    monkeypatch.setattr(portfolio, "carry_out", lambda *_: PlanOutcome(step.graph, None, step))  # type: ignore[arg-type]
+    request = PlanRequest(graph, load_machine("localhost:2"), "sgd", recompute="auto", memory=1 << 30)
+    freedoms = Freedoms(overlap=True, submeshes=True, rewrites=True)
+    searches, asked = Searches(request, freedoms, TimeLimit(Clock(None, work=2_000_000))), list[tuple[str, bool]]()
+
+    def record(job: PlanRequest, *_: object) -> str:
+        asked.append((searches.part, job.graph.sha256() == step.graph.sha256()))
+        return "none"
+
+    for name in ("_overlapped", "_on_submeshes", "_jointly"):
+        monkeypatch.setattr(searches, name, record)
+    monkeypatch.setattr(searches, "_keep_placements", lambda planned: "")
+    searches.search_all()
+    own = [("submeshes", True), ("overlap", True), ("rewrites", True)]
+    given = [(AS_GIVEN.format(part=part), False) for part, _ in own]
+    if settled == "none":
+        assert asked == own
+    else:
+        assert asked == [*own[:2], *given[:2], own[2], given[2]]
 
 
 def test_parts_are_searched_in_the_space_of_the_placements() -> None:

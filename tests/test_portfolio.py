@@ -12,6 +12,7 @@ from fractions import Fraction
 from itertools import product
 from pathlib import Path
 
+import composed_problems
 import pytest
 
 import shardproof
@@ -113,6 +114,24 @@ def test_rewrites_and_overlap_meet_in_one_plan(planned: Callable[[tuple[str, ...
     # without the plan that derives it nobody knows that the rewritten program computes the same
     without = FrontDoor().read(write_portfolio(None, overlapped, 1))
     assert any(flag.startswith("same-function(") for flag in without.published.assumptions)
+
+
+@pytest.mark.slow  # what is searched at all: tests/test_best.py
+@pytest.mark.timeout(900)
+def test_streams_of_the_step_as_it_is_given_are_searched_beside_recomputation(tmp_path: Path) -> None:
+    """Placements alone compute blocks again, which is the cheaper of two ways to fit; with reshardings beside operators
+    the other is.
+    """
+    sizes = "layers=2,sequence=8,width=32,heads=4,kv_heads=2,hidden=64,vocabulary=32,dtype=float32,batch=16"
+    slow = tmp_path / "slow.toml"
+    slow.write_text(composed_problems.MACHINE.replace('"4 GB/s"', '"300 MB/s"'))
+    job = ["plan", f"llama:{sizes}", "--machine", f"{slow}:1x4", "--train", "adam", "--memory", "234192B"]
+    job += ["--space", "one-per-level", "--overlap", "--recompute", "auto", "--work-limit", "6M"]
+    assert run([*job, "-o", str(tmp_path / "both.spz")]) == 5
+    found = FrontDoor().open(tmp_path / "both.spz")
+    assert found.published.verdict is Verdict.PROVED
+    settled, recomputed, given = found.published.among
+    assert given.taken and given.step < recomputed.step < settled.step
 
 
 def test_a_rewritten_program_is_cut_into_stages(tmp_path: Path) -> None:

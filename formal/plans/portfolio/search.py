@@ -2,6 +2,8 @@
 
     as it is        the plan of placements, where recomputation or micro-batches are left open and it settles them, or
                     where all that applies is searched (`freedoms.everything`): one sees what each part gains
+    as it is given  where that plan computes blocks again, or cuts the batch: overlap, submeshes and rewrites of the
+                    step without, too, which streams and rules may make the cheaper of the two
     stages          pipelined steps, with reshardings beside operators inside a phase where that is asked
     overlap         reshardings beside operators of the job's program
     submeshes       its branches on parts of the machine
@@ -40,6 +42,7 @@ from ..overlap.request import carry_out_overlapped
 from ..overlap.search import NothingFits
 from ..pipelines.request import AUTO, PipelineRequest, carry_out_pipelined, require_cut
 from ..plan import Planned
+from ..recompute import least_bytes
 from ..request import TENSORS, PlanRequest, carry_out, program_of
 from ..submeshes.request import carry_out_on_submeshes
 from ..time_limit import TimeLimit
@@ -96,6 +99,9 @@ LEAST_PART: Final = 0.15
 """Of a limit of time, what a search is begun with at least where there is a plan already: tables alone take seconds."""
 
 WHOLE_BLOCKS: Final = "stages compute whole blocks again, as many as pay; the program that was chosen alone is cut too"
+AS_GIVEN: Final = "{part} of the step as it is given"
+"""A search of the step without the recomputation and micro-batches that the plan of placements settled."""
+
 NOT_IN_STAGES: Final = "a stage has the whole of its part of the machine"
 
 
@@ -121,6 +127,8 @@ class Searches:
         self.whole = False
         """Whether plans on the whole machine are in the claim: overlapped ones, where these are asked for."""
         self.step: TrainingStep | None = None
+        self.given: tuple[PlanRequest, TrainingStep | None] | None = None
+        """The job as it is given, where the plan of placements settled it to be another program."""
         self.derived: list[tuple[PlanRequest, TrainingStep | None]] = []
         f = self.freedoms
         self.coming = (self._open or f.placements) + f.programs + (2 if f.programs else 1) * self._of_one
@@ -150,16 +158,17 @@ class Searches:
             job = replace(job, space=self.request.space)
         if self.nothing_fits:
             self._try_stages()
-        if freedoms.submeshes:
-            self._attempt("submeshes", partial(self._on_submeshes, job))
-        if freedoms.overlap:
-            self._attempt("overlap", partial(self._overlapped, job))
+        self._on_whole_machine(job, "{part}")
+        if self.given is not None:
+            self._on_whole_machine(self.given[0], AS_GIVEN)
         if not self.nothing_fits:
             self._try_stages()
         if freedoms.programs:
             part = "rewrites" if freedoms.rewrites else "tensors computed again"
-            self._attempt(part, partial(self._jointly, job))
-            self.coming -= 0 if self.derived else self._of_one
+            self._attempt(part, partial(self._jointly, job, self.step))
+            if self.given is not None and not freedoms.tensors:
+                self._attempt(AS_GIVEN.format(part=part), partial(self._jointly, *self.given))
+            self.coming += (len(self.derived) - 1) * self._of_one
         for program, step in self.derived:
             self._attempt_derived(program, step)
         if freedoms.stages is not None and freedoms.submeshes:
@@ -176,6 +185,13 @@ class Searches:
         self.limit.settle()
         return Best(job.graph, self._checkable(), tuple(self.left_out))
 
+    def _on_whole_machine(self, job: PlanRequest, words: str) -> None:
+        """The searches of one program that are not about stages."""
+        if self.freedoms.submeshes:
+            self._attempt(words.format(part="submeshes"), partial(self._on_submeshes, job))
+        if self.freedoms.overlap:
+            self._attempt(words.format(part="overlap"), partial(self._overlapped, job))
+
     def _try_stages(self) -> None:
         """Stages, where they are asked for: first where nothing fits on the whole machine, since streams and submeshes
         have no more room there.
@@ -189,10 +205,7 @@ class Searches:
     def _attempt_derived(self, program: PlanRequest, step: TrainingStep | None) -> None:
         """The same of the program that was chosen among equal ones, of those of `step`."""
         stages = self.freedoms.stages
-        if self.freedoms.submeshes:
-            self._attempt("submeshes", partial(self._on_submeshes, program))
-        if self.freedoms.overlap:
-            self._attempt("overlap", partial(self._overlapped, program))
+        self._on_whole_machine(program, "{part}")
         if stages is not None and step is not None:
             asked = self._in_stages(stages, step, program.graph)
             self._attempt("stages of the rewritten program", partial(self._pipelined, asked))
@@ -234,7 +247,24 @@ class Searches:
                 self.tight = any(a.blocks == 0 and a.tried.cost is None for a in outcome.attempts)
                 if why := self._keep_placements(outcome.planned):
                     self.left_out.append(LeftOut("placements alone", why))
+                self._keep_given(graph)
         return self._program(graph)
+
+    def _keep_given(self, settled: Graph) -> None:
+        """Search the step as it is given, too, where what was settled is another program and there may be room for it."""
+        freedoms = self.freedoms
+        searches = freedoms.submeshes + freedoms.overlap + (freedoms.rewrites and not freedoms.tensors)
+        if not searches or (self.step is not None and not self.step.recomputed and self.request.micro_batch != AUTO):
+            return
+        recompute = "none" if self.request.recompute == AUTO else self.request.recompute
+        micro = "1" if self.request.micro_batch == AUTO else self.request.micro_batch
+        graph, step = program_of(replace(self.request, recompute=recompute, micro_batch=micro))
+        memory = self.request.memory
+        if memory is not None and least_bytes(graph) > memory * self.request.machine.devices:
+            return
+        if graph.sha256() != settled.sha256():
+            self.given = self._program(graph), step
+            self.coming += searches
 
     def _program(self, graph: Graph) -> PlanRequest:
         """The same request about a program as it is."""
@@ -242,12 +272,12 @@ class Searches:
             self.request, graph=graph, train=None, loss=None, recompute="none", precision=None, micro_batch="1"
         )
 
-    def _jointly(self, job: PlanRequest) -> str:
+    def _jointly(self, job: PlanRequest, step: TrainingStep | None) -> str:
         """Plan together with rewrites, and with what is computed again where every tensor is left open: then of the
         step in which nothing is.  Keep the program that this gave, if it is another one.
         """
         self.joined = True
-        part, step = self._part(), self.step
+        part = self._part()
         if self.freedoms.tensors:
             graph, step = program_of(replace(self.request, recompute="none"))
             job = replace(self._program(graph), recompute=TENSORS)
