@@ -8,7 +8,6 @@ How far the placements of either of two sizes are from the best in between is th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -19,7 +18,7 @@ from ...models.cost.sized import SizedJob, SizeEnd
 from ...models.problem.claims import Optimal, WithinGap
 from ...models.program.graph import Graph
 from ...models.program.sized import SizedGraph
-from ...models.sources.load import PYTHON
+from ...models.sources.load import PYTHON, Attention, load_model
 from ...models.text import InputError
 from ...proofs.plan.bundle import write_plan
 from ...proofs.portfolio.file import MOST_PLANS
@@ -45,7 +44,9 @@ _RANGE: Final = re.compile(
 
 @dataclass(frozen=True)
 class SizeRange:
-    """`before` and `after`: the rest of the name of the model; `step`: as asked, 0 for whatever is possible."""
+    """`before` and `after`: the rest of the name of the model; `step`: as asked, 0 for whatever is possible;
+    `attention`: how it is written.
+    """
 
     before: str
     name: str
@@ -53,13 +54,18 @@ class SizeRange:
     last: int
     step: int
     after: str
+    attention: Attention | None = None
+
+    def program(self, size: int) -> Graph:
+        """The program of a size, without being compared with what it came from."""
+        return load_model(self.model(size), None, None, self.attention)
 
     def model(self, size: int) -> str:
         """The model of one size."""
         return f"{self.before}{self.name}={size}{self.after}"
 
 
-def size_range(model: str) -> SizeRange | None:
+def size_range(model: str, attention: Attention | None = None) -> SizeRange | None:
     """The range in the name of a model, if it has one.  Raises `InputError` for two, and for none that can be.
 
     >>> size_range("f.py:f:H=8,N=64..256").model(128)
@@ -70,7 +76,9 @@ def size_range(model: str) -> SizeRange | None:
     if not found:
         return None
     one = found[0]
-    made = SizeRange(model[: one.start()], one[1], int(one[2]), int(one[3]), int(one[4] or 0), model[one.end() :])
+    made = SizeRange(
+        model[: one.start()], one[1], int(one[2]), int(one[3]), int(one[4] or 0), model[one.end() :], attention
+    )
     if len(found) > 1:
         raise InputError(f"model {model[:200]!r}: one size has a range; 'shardproof sweep' plans several, size by size")
     if not 1 <= made.first < made.last <= MOST_SIZE or one[4] == "0":
@@ -95,20 +103,19 @@ class SizedOutcome:
 
 @dataclass(eq=False)
 class SizesSearch:
-    """Plans of the sizes of `asked`.  `request`: of the first of them; `program`: the graph of a size."""
+    """Plans of the sizes of `asked`.  `request`: of the first of them."""
 
     publisher: Publisher
     asked: SizeRange
     request: PlanRequest
-    program: Callable[[int], Graph]
     limit: TimeLimit
     notes: list[str]
     ends: dict[int, SizeEnd] = field(default_factory=dict)
     plans: dict[int, bytes] = field(default_factory=dict)
 
     @property
-    def wanted(self) -> Fraction:
-        """The gap that is enough."""
+    def enough(self) -> Fraction:
+        """The gap that is asked for."""
         return self.request.gap or ENOUGH
 
     def search_all(self) -> SizedOutcome:
@@ -119,7 +126,7 @@ class SizesSearch:
         self._solve(high)
         classes = {(low, high): self._best(low, high)}
         while len(self.plans) < MOST_PLANS and not self.limit.clock.over():
-            wide = [(gap, ends) for ends, (gap, _) in classes.items() if gap > self.wanted and self._middle(ends)]
+            wide = [(gap, ends) for ends, (gap, _) in classes.items() if gap > self.enough and self._middle(ends)]
             if not wide:
                 break
             ends = max(wide)[1]
@@ -139,7 +146,9 @@ class SizesSearch:
     def _job(self) -> tuple[SizedJob, int]:
         """What is planned, from the first size to the last that have equal blocks, and the step between sizes."""
         asked = self.asked
-        family = SizedGraph(asked.name, (asked.first, asked.last), self.request.graph, self.program(asked.last)).check()
+        family = SizedGraph(
+            asked.name, (asked.first, asked.last), self.request.graph, self.asked.program(asked.last)
+        ).check()
         where = self.request.space or fitting_space(self.request.graph, self.request.machine)
         job = SizedJob(family, self.request.machine, where)
         if why := job.reason_against:
@@ -167,13 +176,13 @@ class SizesSearch:
     def _solve(self, size: int) -> None:
         """The plan of a size.  Raises `InputError` where the program of the size is none of the family."""
         graph = self.job.programs.at(size)
-        if self.program(size).to_json() != graph.to_json():
+        if self.asked.program(size).to_json() != graph.to_json():
             raise InputError(
                 f"{graph.name}: the program of {self.asked.name} = {size} is another one than those of the ends of the "
                 "range, in proportion; 'shardproof sweep' plans size by size"
             )
         left = self.limit.clock.remaining_s()
-        request = replace(self.request, graph=graph, space=self.job.space, gap=self.wanted / OWN_SHARE)
+        request = replace(self.request, graph=graph, space=self.job.space, gap=self.enough / OWN_SHARE)
         planned = carry_out(request, self.limit.part(None if left == inf else left / TIME_SHARE)).planned
         if planned.plan is None or planned.answer.solution is None:
             raise InputError(f"no plan of {self.asked.name} = {size} was found in its part of the time; give it more")
@@ -185,10 +194,10 @@ class SizesSearch:
     def _best(self, low: int, high: int) -> tuple[Fraction, int]:
         """The gap of the sizes between two plans, and whose placements are taken."""
         ends = self.ends[low], self.ends[high]
-        found = self.publisher.gap_between(self.job, self.step, ends, ends[0], self.wanted), low
-        if found[0] <= self.wanted or ends[0].solution == ends[1].solution:
+        found = self.publisher.gap_between(self.job, self.step, ends, ends[0], self.enough), low
+        if found[0] <= self.enough or ends[0].solution == ends[1].solution:
             return found
-        return min(found, (self.publisher.gap_between(self.job, self.step, ends, ends[1], self.wanted), high))
+        return min(found, (self.publisher.gap_between(self.job, self.step, ends, ends[1], self.enough), high))
 
     def _middle(self, ends: tuple[int, int]) -> int:
         """The size between two that is as much larger than one as smaller than the other, about; 0 if there is none."""

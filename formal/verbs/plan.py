@@ -5,7 +5,6 @@ The status that is printed is the checker's, handed back by `publish`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -17,10 +16,9 @@ from ...models.layout.placement import VOCABULARIES, space
 from ...models.machine.machine import Collectives, load_machine
 from ...models.machine.shared_links import with_shared_links
 from ...models.problem.unit import rounding_bound, rounding_text
-from ...models.program.graph import Graph
 from ...models.sources.compared import load_compared, with_notes
 from ...models.sources.frameworks.settings import Settings
-from ...models.sources.load import Attention, load_model
+from ...models.sources.load import Attention
 from ...models.sources.zoo import default_batch
 from ...models.terminal.console import Watch, emit, say
 from ...models.terminal.options import (
@@ -58,7 +56,7 @@ from ..plans.recompute import render_attempts
 from ..plans.remarks import Batch, Remark, remarks
 from ..plans.report import labels, short_title
 from ..plans.request import TENSORS, PlanOutcome, PlanRequest, carry_out
-from ..plans.sizes import SizeRange, size_range
+from ..plans.sizes import size_range
 from ..plans.time_limit import TimeLimit
 from ..plans.written import searching
 from ..selection.solve import Engine
@@ -184,10 +182,6 @@ class PlanOptions:
             self.vocabulary,
             self.rewrites(publisher),
         )
-
-    def program_of_size(self, sizes: SizeRange) -> Callable[[int], Graph]:
-        """Size -> its program; that of the first is compared with what it came from."""
-        return lambda size: load_model(sizes.model(size), self.batch, None, self.attention)
 
     def rewrites(self, publisher: Door) -> Rewrites:
         """What a joint search may use; nothing is read where none is asked for."""
@@ -320,11 +314,10 @@ def _plan(publisher: Door, options: PlanOptions) -> int:
     clock = start_limit(options.time_limit, options.work_limit)
     publisher = publisher.within(clock.late)
     notes: list[str] = []
-    if (sizes := size_range(options.model)) is not None:
+    if (sizes := size_range(options.model, options.attention)) is not None:
         require_combination(PLAN, subject="range")
         request = replace(options, model=sizes.model(sizes.first)).request(publisher, notes)
-        program = options.program_of_size(sizes)
-        return plan_sizes(publisher, sizes, request, program, clock, options.output, options.as_json, notes)
+        return plan_sizes(publisher, sizes, request, clock, options.output, options.as_json, notes)
     request = options.request(publisher, notes)
     asked, settings = options.pipeline_of(request)
     request, freedoms = options.freedoms(request, asked)

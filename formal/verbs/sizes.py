@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from ...models.problem.claims import Verdict
-from ...models.program.graph import Graph
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...proofs.publishing.publisher import Publisher
 from ..plans.request import PlanRequest
@@ -19,7 +17,6 @@ def plan_sizes(
     publisher: Publisher,
     asked: SizeRange,
     request: PlanRequest,
-    program: Callable[[int], Graph],
     clock: TimeLimit,
     output: Path,
     as_json: bool,
@@ -27,7 +24,7 @@ def plan_sizes(
 ) -> int:
     """Plan, check, publish and say."""
     with Watch("planning"):
-        found = SizesSearch(publisher, asked, request, program, clock, notes).search_all()
+        found = SizesSearch(publisher, asked, request, clock, notes).search_all()
         clock.settle()
     with Watch("checking") as watch, clock.phase("check"):
         published = publisher.publish(output, found.data, notify=watch.count)

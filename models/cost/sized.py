@@ -81,7 +81,7 @@ class SizedJob:
         if any(level.collectives for level in machine.levels) or machine.collectives is not Collectives.HIERARCHICAL:
             yield f"machine {machine.name}: its collectives are measured or chosen, which changes with their size"
         if len(machine.classes) > 1 or machine.bars:
-            yield f"machine {machine.name}: has several classes of devices, or error bars"
+            yield f"machine {machine.name}: has several classes of devices, or error bounds"
 
     def _of_space(self) -> Iterator[str]:
         if self.space.uneven or self.space.vocabulary:

@@ -111,14 +111,14 @@ class SizeClass:
     def _worst_between(self, a: int, b: int, gap: Fraction) -> tuple[Fraction, int]:
         """The size where the least is left of bound - (1 - gap) cost, which is convex between two known costs."""
 
-        def left(number: int) -> Fraction:
+        def room(number: int) -> Fraction:
             size = a + number * self.step
             return self.bound_at(size) - (1 - gap) * self.cost_at(size)
 
         first, last = 0, (b - a) // self.step
         while first < last:
             middle = (first + last) // 2
-            first, last = (first, middle) if left(middle + 1) >= left(middle) else (middle + 1, last)
+            first, last = (first, middle) if room(middle + 1) >= room(middle) else (middle + 1, last)
         size = a + first * self.step
         return self.gap_at(size), size
 
@@ -150,7 +150,7 @@ def check_sizes(
     size, gap = max(shown, key=lambda pair: pair[1])
     if gap <= head.gap_share:
         return result(Verdict.PROVED), classes
-    shares = f"{float(gap):.4%} is shown, not {float(head.gap_share):.4%}"
+    shares = f"{float(gap):.3g} is shown, not {float(head.gap_share):.3g}"
     return result(Verdict.UNDECIDED, f"{head.name} = {size}: a gap of {shares}"), classes
 
 
@@ -278,7 +278,7 @@ def _shown(end: SizeEnd, kept: Sides) -> int:
     return max(end.bound - lost, int(theta * end.bound), 0)
 
 
-def solved(planning: Planning, plan: Plan) -> tuple[int, ...] | None:
+def solution_of(planning: Planning, plan: Plan) -> tuple[int, ...] | None:
     """The solution that a plan's choices are; None for a plan without."""
     return planning.solution(plan.choices) if plan.choices.operators else None
 

@@ -244,7 +244,7 @@ def _judged_inside(plans: Sequence[Mapping[str, Member]], effort: Effort) -> Ite
 def _sizes(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[CheckedSizes]:
     from ...proofs.plan.bundle import Plan
     from ...proofs.portfolio.sizes import decode_sizes
-    from ..portfolio.sizes import CheckedSizes, SizeEnd, charge_sides, check_sizes, family_of, solved
+    from ..portfolio.sizes import CheckedSizes, SizeEnd, charge_sides, check_sizes, family_of, solution_of
 
     held, plans, ends, found, kept = decode_sizes(members), [], [], [], 0
     for size, judged in zip(held.head.sizes, _judged_inside(held.plans, effort), strict=True):
@@ -255,7 +255,7 @@ def _sizes(members: Mapping[str, Member], effort: Effort, about: Problems) -> Ju
         effort.budget.hold(kept, "sizes")
         bound = judged.main.lower_bound if judged.main.verdict is Verdict.PROVED else None
         plans.append(judged.held)
-        ends.append(SizeEnd(size, judged.planning, solved(judged.planning, judged.held), bound or 0))
+        ends.append(SizeEnd(size, judged.planning, solution_of(judged.planning, judged.held), bound or 0))
         found.append(judged)
     bad = [next((r for r in judged.results if r.verdict is not Verdict.PROVED), judged.main) for judged in found]
     result, classes = check_sizes(held.head, plans, ends, bad, effort.budget)
