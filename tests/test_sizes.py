@@ -299,3 +299,25 @@ def test_families_are_families(file: str) -> None:
         SizedGraph("N", (16, 40), low, high).check()
     with pytest.raises(GraphError, match="other operators"):
         SizedGraph("N", (16, 48), low, load_model(f"{file}:gram:N=48")).check()
+
+
+def test_the_page_says_what_comes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """The example of docs/array-programs.md, line by line."""
+    page = Path(__file__).parents[1].joinpath("docs", "array-programs.md").read_text(encoding="utf-8")
+    shown = page.split("$ shardproof plan prog.py:layer:N=64..4096,H=96")[1].split("```")[0].splitlines()[1:]
+    monkeypatch.chdir(tmp_path)
+    head = "import numpy as np\nfrom shardproof import float64, parameter\n"
+    layer = (
+        'def layer(x: float64["N", 48], w: parameter(48, "H"), v: parameter("H", 48)): return np.maximum(x @ w, 0) @ v'
+    )
+    Path("prog.py").write_text(f"{head}{layer}\n")
+    rng = np.random.default_rng(0)
+    np.savez("in.npz", x=rng.normal(size=(1024, 48)), w=rng.normal(size=(48, 96)), v=rng.normal(size=(96, 48)))
+    assert run(["plan", "prog.py:layer:N=64..4096,H=96", "--machine", "localhost:4", "-o", "layers.spz"]) == 0
+    assert run(["run", "layers.spz", "-n", "4", "--virtual", "--inputs", "in.npz"]) == 0
+    assert run(["run", "layers.spz", "-n", "4", "--virtual", "--size", "1023"]) == 3
+    said = capsys.readouterr()
+    lines = [line.rstrip() for line in (said.out + said.err).splitlines()]
+    commands = [line for line in shown if line.startswith("$")]
+    wanted = [line for line in shown if line and not line.startswith(("$", "note: compared"))]
+    assert len(commands) == 2 and len(wanted) == 7 and [line for line in wanted if line not in lines] == []

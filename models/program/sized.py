@@ -131,9 +131,9 @@ class SizedGraph:
         low, high = self.ends
         for power in range(most + 1):
             if x * high**power == y * low**power:
-                number, rest = divmod(x * size**power, low**power)
-                if not rest:
-                    return number
+                grown, unit = x * int(size**power), int(low**power)
+                if grown % unit == 0:
+                    return grown // unit
         raise self._odd(place, x, y)
 
     def _odd(self, place: str, x: Value, y: Value) -> GraphError:

@@ -242,9 +242,10 @@ def _judged_inside(plans: Sequence[Mapping[str, Member]], effort: Effort) -> Ite
 
 
 def _sizes(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[CheckedSizes]:
+    from ...models.cost.sized import SizeEnd
     from ...proofs.plan.bundle import Plan
     from ...proofs.portfolio.sizes import decode_sizes
-    from ..portfolio.sizes import CheckedSizes, SizeEnd, charge_sides, check_sizes, family_of, solution_of
+    from ..portfolio.sizes import CheckedSizes, charge_sides, check_sizes, family_of, solution_of
 
     held, plans, ends, found, kept = decode_sizes(members), [], [], [], 0
     for size, judged in zip(held.head.sizes, _judged_inside(held.plans, effort), strict=True):
