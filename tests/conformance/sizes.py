@@ -60,13 +60,18 @@ def suite() -> Suite:
     plans = [plan(layer(n)) for n in SIZES]
     good = members(plans)
     add("layer", "proved", "EverySize    proved", good)
+    add("above", "proved", "placements of plan 2", members(plans, taken=(1, 2)))
+    narrow = [plan(layer(n), "one-per-level") for n in (64, 256)]
+    add("ends", "proved", "between N = 64 and 256", members(narrow, (64, 256)))
+    mixed = members([plans[0], plan(layer(128), "one-per-level")], SIZES[:2])
+    add("space", "refuted", "for another machine or space than plan 0", mixed, "plans over two spaces")
     add("gap", "undecided", "is shown, not", members(plans, gap=0), "a gap that is not shown")
-    in_twos = members(plans, step=2)
+    in_twos = members(plans[:2], SIZES[:2], step=2)
     add("step", "undecided", "blocks are not of one length", in_twos, "sizes at which sums have unequal parts")
-    shifted = [plan(layer(n, shifted=True)) for n in SIZES]
-    add("window", "undecided", "in another way than along one axis", members(shifted), "an operator reads the next row")
-    uneven = [plan(layer(n), "one-per-level,uneven") for n in SIZES]
-    add("uneven", "undecided", "depend on the size", members(uneven), "a space with unequal blocks")
+    shifted = members([plan(layer(n, shifted=True)) for n in SIZES[:2]], SIZES[:2])
+    add("window", "undecided", "in another way than along one axis", shifted, "an operator reads the next row")
+    uneven = members([plan(layer(n), "one-per-level,uneven") for n in SIZES[:2]], SIZES[:2])
+    add("uneven", "undecided", "depend on the size", uneven, "a space with unequal blocks")
     other = [plans[0], plan(layer(128, 32)), plans[2]]
     add("program", "refuted", "plan 1 is not of the program of N = 128", members(other), "another program between")
     ends = [plans[0], plan(layer(192))]
@@ -75,16 +80,19 @@ def suite() -> Suite:
     def wrong(name: str, sentence: str, parts: dict[str, bytes], fault: str) -> None:
         add(name, "malformed", sentence, parts, fault)
 
+    pair = members(plans[:2], SIZES[:2])
+
     def with_head(**fields: object) -> dict[str, bytes]:
-        return changed(good, HEAD, lambda head: head.update(fields))
+        return changed(pair, HEAD, lambda head: head.update(fields))
 
     def swap(head: Head) -> None:
         head["plans"].reverse()
 
-    wrong("swapped", "is another one than the file says", changed(good, HEAD, swap), "identities in another order")
-    wrong("descending", "ascending", with_head(sizes=[64, 256, 128]), "sizes in another order")
+    wrong("swapped", "is another one than the file says", changed(pair, HEAD, swap), "identities in another order")
+    wrong("descending", "ascending", with_head(sizes=[128, 64]), "sizes in another order")
     wrong("odd", "must be multiples of", with_head(step=128), "a size that is no multiple of the step")
-    wrong("taken", "must name one of the two plans", with_head(taken=[0, 0]), "placements of a plan that is no end")
+    far = changed(good, HEAD, lambda head: head.update(taken=[0, 0]))
+    wrong("taken", "must name one of the two plans", far, "placements of a plan that is no end")
     wrong("later", "this version reads", with_head(format="shardproof-sizes/9"), "a later format")
     one = {HEAD: members(plans[:1], SIZES[:1], taken=[0])[HEAD], "plans/0.spz": plans[0]}
     wrong("one", "two sizes or more", changed(one, HEAD, lambda head: head.update(taken=[])), "one size alone")
