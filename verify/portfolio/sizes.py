@@ -51,11 +51,14 @@ from ..budget import Budget
 from ..plan.box_tables import shape_of
 from ..plan.effort import AGAIN, FILLED, charge_tables
 from ..plan.entry_tables import operator_times
-from ..plan.used_entries import Entries, wrong_used
+from ..plan.used_entries import Entries, wrong_structure, wrong_used
 from ..verdict import CheckResult, worst
 
 MOST_COSTS: Final = 64
 """Sizes of one class at which its placements are priced at most."""
+
+EVALUATED: Final = 1 << 14
+"""Cells of one halving between neighbours: four fractions, perhaps again with a larger gap."""
 
 FREE: Final = 10**30
 """So many times faster a device is where its flops, or its bytes, are to cost nothing."""
@@ -212,6 +215,7 @@ def class_between(
     bounds = _shown(low, first), _shown(high, second)
     slack = len(a.vertices) + len(a.edges) + 1
     while True:
+        budget.charge(EVALUATED * len(costs) * (high.size // step).bit_length(), "sizes")
         found = SizeClass((low.size, high.size), step, tuple(sorted(costs.items())), bounds, slack, job.degree)
         gap, size = found.worst
         if gap <= wanted or size in costs or len(costs) >= MOST_COSTS:
@@ -224,7 +228,8 @@ def _cost_of(job: SizedJob, size: int, x: tuple[int, ...], scale: int, budget: B
     graph = job.programs.at(size)
     charge_tables(graph, job.machine, job.space, budget, "sizes")
     planning = build(graph, job.machine, job.space)
-    wrong = wrong_used(Entries(planning, budget), x)
+    entries = Entries(planning, budget)
+    wrong = wrong_structure(entries) or wrong_used(entries, x)
     if wrong or planning.problem.scale != scale:
         raise ContainerError("sizes", f"{job.programs.name} = {size}: {wrong or 'times are in another unit'}")
     return planning.problem.cost_of(x)
