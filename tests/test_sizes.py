@@ -42,6 +42,7 @@ def norm(x: float64["N", 12]): return (x - x.mean(axis=0)) / np.sqrt(x.var(axis=
 def gram(x: float64["N", 12]): return x.T @ x
 def shifted(x: float64["N", 12]): return x[1:] - x[:-1]
 def odd(x: float64["N", 12]): return x @ x.T if x.shape[0] == 64 else x * 2
+def glued(x: float64["N", 8], y: float64["N", 8]): return np.concatenate([x, y], axis=0) * 2
 def rescaled(x: float64["N", 12]): return x * float(x.shape[0] ** 2)
 """
 
@@ -168,6 +169,7 @@ def test_a_checker_that_shows_too_much_is_noticed(fault: str, monkeypatch: pytes
         ("shifted", "neither equal nor in proportion|in another way than along one axis"),
         ("odd", "neither equal nor in proportion"),
         ("rescaled", "neither equal nor in proportion"),
+        ("glued", "'concatenate': is another one for N = 128 than for N = 64"),
     ],
 )
 def test_what_grows_in_another_way_is_refused(name: str, words: str, file: str, tmp_path: Path, capsys) -> None:
@@ -297,7 +299,7 @@ def test_families_are_families(file: str) -> None:
     low, high = (load_model(f"{file}:layer:N={n}") for n in (16, 48))
     with pytest.raises(GraphError, match="neither equal nor in proportion"):
         SizedGraph("N", (16, 40), low, high).check()
-    with pytest.raises(GraphError, match="other operators"):
+    with pytest.raises(GraphError, match="is another one for N = 48"):
         SizedGraph("N", (16, 48), low, load_model(f"{file}:gram:N=48")).check()
 
 

@@ -24,6 +24,12 @@ from .tensor import GraphError, Tensor
 MOST_POWER: Final = 3
 """Powers of a size that a flat length may grow with."""
 
+BY_SIZE: Final = "'shardproof sweep' plans size by size"
+"""What else there is."""
+
+_SHOWN: Final = 60
+"""Letters of a value in a message."""
+
 _WHOLE: Final = 1 << 20
 """Denominators up to which what a mean is of is taken for a rational number."""
 
@@ -41,7 +47,7 @@ class SizedGraph:
         """The program of a size.  Raises `GraphError` where something does not grow as said above."""
         a, b = self.low, self.high
         if (len(a.tensors), len(a.operators)) != (len(b.tensors), len(b.operators)):
-            raise GraphError(a.name, f"has other operators for {self.name} = {self.ends[1]} than for {self.ends[0]}")
+            raise self._other(a.name)
         tensors = tuple(self._tensor(x, y, size) for x, y in zip(a.tensors, b.tensors, strict=True))
         operators = tuple(self._operator(x, y, size) for x, y in zip(a.operators, b.operators, strict=True))
         return replace(a, tensors=tensors, operators=operators)
@@ -54,8 +60,7 @@ class SizedGraph:
                 for op, other in zip(self.at(self.ends[1]).operators, self.high.operators, strict=True)
                 if op != other
             )
-            place = f"operator {next(differing, self.high.name)!r}"
-            raise GraphError(place, f"is another one for {self.name} = {self.ends[1]} than for {self.ends[0]}")
+            raise self._other(f"operator {next(differing, self.high.name)!r}")
         return self
 
     def grown_axes(self) -> dict[str, frozenset[str]]:
@@ -92,7 +97,7 @@ class SizedGraph:
     def _tensor(self, x: Tensor, y: Tensor, size: int) -> Tensor:
         place = f"tensor {x.name!r}"
         if len(x.shape) != len(y.shape):
-            raise GraphError(place, f"has other dimensions for {self.name} = {self.ends[1]}")
+            raise self._other(place)
         shape = tuple(self._number(p, q, size, 1, place) for p, q in zip(x.shape, y.shape, strict=True))
         if x.source_shape is None or y.source_shape is None or len(x.source_shape) != len(y.source_shape):
             return replace(x, shape=shape)
@@ -104,7 +109,7 @@ class SizedGraph:
     def _operator(self, x: Operator, y: Operator, size: int) -> Operator:
         place = f"operator {x.name!r}"
         if len(x.axes) != len(y.axes) or [n for n, _ in x.attributes] != [n for n, _ in y.attributes]:
-            raise GraphError(place, f"is another one for {self.name} = {self.ends[1]} than for {self.ends[0]}")
+            raise self._other(place)
         axes = tuple(
             replace(p, extent=self._number(p.extent, q.extent, size, 1, f"{place}, axis {p.name!r}"))
             for p, q in zip(x.axes, y.axes, strict=True)
@@ -136,7 +141,11 @@ class SizedGraph:
                     return grown // unit
         raise self._odd(place, x, y)
 
-    def _odd(self, place: str, x: Value, y: Value) -> GraphError:
+    def _other(self, place: str) -> GraphError:
         low, high = self.ends
-        ends = f"{x} for {self.name} = {low} and {y} for {self.name} = {high}"
-        return GraphError(place, f"is {ends}: neither equal nor in proportion; 'shardproof sweep' plans size by size")
+        return GraphError(place, f"is another one for {self.name} = {high} than for {self.name} = {low}; {BY_SIZE}")
+
+    def _odd(self, place: str, x: Value, y: Value) -> GraphError:
+        (low, high), (first, last) = self.ends, (str(v)[:_SHOWN] for v in (x, y))
+        ends = f"{first} for {self.name} = {low} and {last} for {self.name} = {high}"
+        return GraphError(place, f"is {ends}: neither equal nor in proportion; {BY_SIZE}")
