@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from shardproof.models.cost.selection import Planning
+    from shardproof.models.cost.sized import SizedJob, SizeEnd
     from shardproof.models.egraphs.egraph import EGraph
     from shardproof.models.problem.selection_problem import SelectionProblem
     from shardproof.models.program.graph import Graph
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from shardproof.proofs.collective_programs.certificate import ReductionCertificate
     from shardproof.proofs.joint.books import Book
     from shardproof.proofs.plan.error_bounds import ErrorBounds
+    from shardproof.proofs.portfolio.sizes import Pick
     from shardproof.proofs.publishing.publisher import Encoded, Nearest, Opened, Published, Restricted
     from shardproof.proofs.rewrites.library import Library
 
@@ -97,6 +99,21 @@ class FrontDoor(Ranks):
         from shardproof.verify.verbs.opening import read_plan
 
         return read_plan(data, path)
+
+    def open_sized(self, path: Path, pick: Pick) -> Opened:
+        """See `verify.verbs.opening`."""
+        from shardproof.verify.verbs.opening import open_sized
+
+        return open_sized(path, pick)
+
+    def gap_between(
+        self, job: SizedJob, step: int, ends: tuple[SizeEnd, SizeEnd], taken: SizeEnd, wanted: Fraction
+    ) -> Fraction:
+        """See `verify.portfolio.sizes`."""
+        from shardproof.verify.budget import Budget
+        from shardproof.verify.portfolio.sizes import class_between
+
+        return class_between(job, step, ends, taken, wanted, Budget.with_large(self._look)).gap
 
     def programs(self, path: Path) -> tuple[ReductionCertificate, Published]:
         """See `verify.verbs.opening`."""

@@ -126,6 +126,15 @@ CHECKERS = (
         | {"models.equality", "proofs.equality", "proofs.plan", "proofs.selection", "verify.equality", "verify.plan"},
     ),
     Checker("several plans, beside theirs", "verify.portfolio.certificate", GROUND | PROGRAMS | {"verify.portfolio"}),
+    Checker(
+        "plans for a range of sizes, beside theirs",
+        "verify.portfolio.sizes",
+        GROUND
+        | PROGRAMS
+        | JOINT
+        | {"proofs.selection", "proofs.plan", "proofs.portfolio", "verify.selection", "verify.plan"}
+        | {"verify.portfolio"},
+    ),
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 import uuid
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
 from pathlib import Path
+from threading import current_thread, main_thread
 
 _NUMBERS = count()
 
@@ -116,10 +118,34 @@ class Network:
 
 
 @contextmanager
+def torn_down_by_sigterm() -> Iterator[None]:
+    """Whoever ends the tests by SIGTERM, as a time limit does, has them tidy up as Ctrl-C has."""
+    if current_thread() is not main_thread():  # only the main one may listen to signals
+        yield
+        return
+
+    def leave(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
 def network(size: int, folder: Path) -> Iterator[Network]:
     """So many computers; they, and what runs on them, are gone at the end."""
     name = f"s{os.getpid() % 100_000}{next(_NUMBERS):x}"  # interfaces of the one before may still be on their way out
     made = Network(name, size, folder / f"{name}-agent")
+    with torn_down_by_sigterm():
+        yield from _joined(made)
+
+
+def _joined(made: Network) -> Iterator[Network]:
+    """The computers are made, and removed."""
+    name, size = made.name, made.size
     try:
         made.agent.write_text(AGENT.format(name=name))
         made.agent.chmod(0o755)

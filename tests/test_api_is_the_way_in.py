@@ -62,6 +62,7 @@ WORDS = {
     "formal.plans.frameworks.pipelined_settings": "the same",
     "formal.plans.frameworks.settings_of_step": "compares them with the options of a step",
     "formal.plans.layouts.tensor_layouts": "the same",
+    "formal.plans.sizes.size_range": "the range in the name of a model, which Python plans size by size",
     "formal.plans.strategy_file.load_strategy": "the same",
     "formal.plans.report.amount": "text",
     "formal.plans.report.labels": "text",

@@ -91,6 +91,22 @@ class Test:
         )
         assert [json.loads(r)["loss"] for r in alone.stdout.splitlines()] == [r["loss"] for r in rows]
 
+    def test_nothing_is_left_of_tests_that_are_ended_by_sigterm(self, tmp_path: Path) -> None:
+        words = (
+            "import sys, time; from pathlib import Path; from network_hosts import network\n"
+            "with network(1, Path(sys.argv[1])) as made: print(made.name, flush=True); time.sleep(60)"
+        )
+        folder = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+        tests = subprocess.Popen(
+            [sys.executable, "-c", words, str(tmp_path)], env=folder, stdout=subprocess.PIPE, text=True
+        )
+        assert tests.stdout is not None
+        name = tests.stdout.readline().strip()
+        assert name and f"{name}n0" in subprocess.check_output(["ip", "netns"], text=True)
+        tests.send_signal(signal.SIGTERM)
+        assert tests.wait(30) != 0
+        assert name not in subprocess.check_output(["ip", "netns"], text=True)
+
     @pytest.mark.slow
     def test_every_rank_may_be_started_by_a_launcher(self, two: Network, plans: Path, tmp_path: Path) -> None:
         start = [MPIEXEC, "-f", str(two.hostfile(tmp_path / "hosts", 2, 2)), "-n", "4"]

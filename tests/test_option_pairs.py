@@ -150,6 +150,7 @@ STARTS = {
 
 
 NOT_TRIED: Mapping[tuple[str, str], str] = {
+    ("run", "size"): "of plans for a range of sizes, and apart from the data: tests/test_sizes.py",
     ("plan", "explain_cost"): "printed behind the plan; rows of the table refuse it beside what prints otherwise",
     **{
         (verb, "operators"): "of models that call one: tests/test_specified.py"

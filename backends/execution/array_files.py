@@ -56,7 +56,28 @@ def read_inputs(
     except InputError:
         raise
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
-        raise InputError(f"{path}: cannot be read as an .npz file: {error}; write one with numpy.savez") from None
+        raise _unreadable(path, error) from None
+
+
+def array_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes of the arrays of an `.npz` file, by their headers.  Raises `InputError` naming file and array."""
+    found = dict[str, tuple[int, ...]]()
+    try:
+        with zipfile.ZipFile(regular(path)) as file:
+            for info in file.infolist():
+                if info.filename.endswith(".npy"):
+                    name = info.filename.removesuffix(".npy")
+                    with file.open(info) as stream:
+                        found[name] = _header(stream, f"{path}: array {name!r}")[0]
+    except InputError:
+        raise
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+        raise _unreadable(path, error) from None
+    return found
+
+
+def _unreadable(path: Path, error: Exception) -> InputError:
+    return InputError(f"{path}: cannot be read as an .npz file: {error}; write one with numpy.savez")
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,12 @@ from ...models.files.output import open_output
 from ...models.program.graph import Graph
 from ...models.program.opaque import OpaqueError
 from ...models.program.operators import HOST_COPIES
+from ...models.program.sized import SizedGraph
 from ...models.terminal.combinations import FORCE, OUTPUT, PLAN_KINDS, Apart, Combinations, Needs
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import (
     AMOUNT,
+    BATCH,
     FACTOR,
     RANKS,
     REPEATS,
@@ -38,11 +40,13 @@ from ...models.text import InputError
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.plan.bundle import Plan
+from ...proofs.portfolio.sizes import SizesHead
 from ...proofs.publishing.kind import plan_kind
 from ...proofs.publishing.placed import placed_plan
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.views.certificate import SubmeshCertificate
 from ..cluster.spread import Spread, current_spread, spread_over
+from ..execution.array_files import array_shapes
 from ..execution.consent import allow, check_consent
 from ..execution.libraries import array_module, check_library
 from ..kernels import Array
@@ -63,7 +67,7 @@ RUN: Final = Combinations(
     (
         *("ranks", "backend", "virtual", "inputs", "seed", "dtype", "kernels", "timeout", "trace", "overlap", "fuse"),
         *("pace", "from_root", "communication", "steps", "data", "save", "save_every", "resume", "compare"),
-        *("payload", "repeats", "hostfile", "heartbeat", *OUTPUT),
+        *("payload", "repeats", "size", "hostfile", "heartbeat", *OUTPUT),
     ),
     (
         *(
@@ -108,6 +112,9 @@ RUN: Final = Combinations(
             ),
             "it sums drawn integers on every device, and its result is that sum",
         ),
+        Apart("plan_file=sizes", ("steps",), "a step is of one size: plan that with one number for the size"),
+        Needs("size", ("plan_file=sizes",), "other plans are of one size"),
+        Apart("size", ("inputs",), "the size is that of the data"),
         *(
             Needs(option, ("plan_file=reduction",), "plans have the data of their model, and are run once")
             for option in ("payload", "repeats")
@@ -151,6 +158,7 @@ class RunOptions:
     communication: bool
     payload: int | None
     repeats: int
+    size: int | None
     output: Path | None
     as_json: bool
     steps: int | None
@@ -189,6 +197,17 @@ class RunOptions:
             library=self.library,
             from_root=self.from_root,
         )
+
+    def pick_size(self, head: SizesHead, programs: SizedGraph) -> int:
+        """The size that is meant, of those of a file: that of the data, or the one that is given."""
+        if self.inputs is not None:
+            shapes = array_shapes(self.inputs)
+            if (found := programs.size_of(shapes.get)) is not None:
+                return found
+            raise InputError(f"{self.inputs}: holds no array that grows with {head.name}: {', '.join(sorted(shapes))}")
+        if self.size is None:
+            raise InputError(f"{self.plan_file}: is for {head.words}: say which, --size {head.sizes[0]} or --inputs")
+        return self.size
 
     def program_run(self) -> ProgramRun:
         """A run of reduction programs."""
@@ -285,6 +304,11 @@ class RunOptions:
     show_default=True,
     help="Of a reduction program: timed repetitions beside one plain all-reduce (0: none).",
 )
+@click.option(
+    "--size",
+    type=BATCH,
+    help="Of a file of plans for a range of sizes: the size that is run (with --inputs it is that of the data).",
+)
 @training_options
 @node_options
 @output_option("-o", "--output", help="Write the outputs here (.npz).")
@@ -305,7 +329,10 @@ def run_command(publisher: Publisher, options: RunOptions) -> int:
         return run_programs(options.plan_file, *publisher.programs(options.plan_file), options.program_run())
     check_library(options.library)
     with Watch("checking the plan"):
-        found = publisher.open(options.plan_file).with_choices()
+        if kind_of_plan == "sizes":
+            found = publisher.open_sized(options.plan_file, options.pick_size)
+        else:
+            found = publisher.open(options.plan_file).with_choices()
     _check_ranks(found.held.machine.devices, options.ranks)
     _say_what_is_idle(found.held, options.backend, options.fuse and options.dtype != "own")
     if not options.communication:

@@ -88,9 +88,18 @@ PLAN: Final = Combinations(
         Apart("views", _VOCABULARY, "no vocabulary says parts of the machine"),
         Apart("views", ("engine",), "views are searched natively"),
         Apart("views", ("explain_cost",), "it prints branches; costs of operators are those of a plan without it"),
+        Apart(
+            "subject=range",
+            (
+                *("train", "batch", "expert_loads", "operators", "memory", "vocabulary", "collectives", "strategy"),
+                *("explain_cost", "overlap", "views", "joint", "best"),
+            ),
+            "placements alone are settled for all sizes of a program as it is; plan one size, or 'shardproof sweep'",
+        ),
         Apart("joint", _VOCABULARY, "it searches whole spaces"),
         Apart("joint", ("explain_cost",), "it chooses the operators: 'shardproof explain PLAN --cost' afterwards"),
     ),
+    kinds={"subject": {"range": "a range of sizes"}},
     neutral={
         "recompute": "none",
         "engine": "native",

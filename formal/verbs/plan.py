@@ -32,6 +32,7 @@ from ...models.terminal.options import (
     options_as,
     output_option,
     refuse_combinations,
+    require_combination,
 )
 from ...models.text import bytes_text
 from ...models.verbs.optimizer import LOSS, MICRO, MICRO_HELP, OPTIMIZER, PRECISION, PRECISION_HELP
@@ -53,6 +54,7 @@ from ..plans.recompute import render_attempts
 from ..plans.remarks import Batch, Remark, remarks
 from ..plans.report import labels, short_title
 from ..plans.request import TENSORS, PlanOutcome, PlanRequest, carry_out
+from ..plans.sizes import size_range
 from ..plans.time_limit import TimeLimit
 from ..plans.written import searching
 from .combinations import PLAN
@@ -75,6 +77,7 @@ from .search_options import (
     start_limit,
     threads_option,
 )
+from .sizes import plan_sizes
 from .submeshes import run_submeshes
 
 SETTLED: Final = "it settles what is kept, and no tensor is left to choose"
@@ -245,6 +248,10 @@ def _plan(publisher: Door, options: PlanCommand) -> int:
     clock = start_limit(options.time_limit, options.work_limit)
     publisher = publisher.within(clock.late)
     notes: list[str] = []
+    if (sizes := size_range(options.model, options.attention)) is not None:
+        require_combination(PLAN, subject="range")
+        request = replace(options, model=sizes.model(sizes.first)).request(publisher, notes)
+        return plan_sizes(publisher, sizes, request, clock, options.output, options.as_json, notes)
     request = options.request(publisher, notes)
     asked, settings = options.pipeline_of(request)
     request, freedoms = freedoms_of(options, request, asked)

@@ -153,6 +153,7 @@ PLAN_KINDS: Final[Mapping[str, str]] = {
     "overlapped": "an overlapped plan",
     "views": "a plan with views",
     "reduction": "a reduction program",
+    "sizes": "a file of plans for a range of sizes",
     "other": "a file that is no plan",
 }
 """What a file of a plan may be (`proofs.publishing.kind.plan_kind`), and how it is said."""

@@ -13,6 +13,7 @@ from .canonical import ContainerError
 _PLAN: Final = "run, explain, report, diff, export and check take it"
 
 PORTFOLIO: Final = "portfolio.json"
+SIZES: Final = "sizes.json"
 JOB: Final = "job.json"
 
 KINDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -24,6 +25,7 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "overlap.json": ("an overlapped plan", _PLAN),
     "views.json": ("a plan with views", _PLAN),
     PORTFOLIO: ("the best of several plans", _PLAN),
+    SIZES: ("plans for a range of sizes", "run and check take it; 'plan' with one number for the size makes a plan"),
     "schedule.json": ("a schedule", "check takes it"),
     JOB: ("a plan with its job", "check takes it"),
     "equality.json": ("a proof that two programs are equal", "check takes it"),

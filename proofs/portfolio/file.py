@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from ..container.archive import LIMITS, MANIFEST, Limits, Member, identity, read_container, read_json, write_container
-from ..container.canonical import ContainerError, canonical
+from ..container.canonical import ContainerError, Reader, canonical
 from ..container.kinds import PORTFOLIO, require_kind, require_plan
 
 FORMAT: Final = "shardproof-portfolio/1"
@@ -40,7 +40,7 @@ def write_portfolio(path: Path | str | None, plans: Sequence[bytes], chosen: int
     """Bytes of an `.spz` file with these plans, which are files themselves."""
     listed = [identity(read_container(plan)) for plan in plans]
     head = {"format": FORMAT, "chosen": chosen, "plans": listed}
-    return write_container(path, {PORTFOLIO: canonical(head), **{_member(i): plan for i, plan in enumerate(plans)}})
+    return write_container(path, {PORTFOLIO: canonical(head), **{plan_member(i): plan for i, plan in enumerate(plans)}})
 
 
 def decode_portfolio(members: Mapping[str, Member], limits: Limits = LIMITS) -> Portfolio:
@@ -49,24 +49,32 @@ def decode_portfolio(members: Mapping[str, Member], limits: Limits = LIMITS) -> 
     head = read_json(members, PORTFOLIO, limits).fields("format", "chosen", "plans")
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
-    names = head["plans"].texts(MOST_PLANS)
+    plans = plans_inside(members, PORTFOLIO, head["plans"], limits)
+    return Portfolio(plans, head["chosen"].integer(0, len(plans) - 1))
+
+
+def plans_inside(
+    members: Mapping[str, Member], head: str, listed: Reader, limits: Limits
+) -> tuple[Mapping[str, Member], ...]:
+    """Members of the plans of a file, which are those that its head lists; nothing else is in the file."""
+    names = listed.texts(MOST_PLANS)
     if not names or len(set(names)) != len(names):
-        head["plans"].fail("must be identities of different plans, one at least")
-    wanted = {MANIFEST, PORTFOLIO, *(_member(i) for i in range(len(names)))}
+        listed.fail("must be identities of different plans, one at least")
+    wanted = {MANIFEST, head, *(plan_member(i) for i in range(len(names)))}
     if set(members) != wanted:
         odd = min(set(members) ^ wanted)
         raise ContainerError(f"member {odd!r}", "is missing" if odd in wanted else "belongs to no plan of the file")
     plans, left = [], limits.total - sum(len(m) for m in members.values() if isinstance(m, bytes))
     for i, name in enumerate(names):
-        content = members[_member(i)]
+        content = members[plan_member(i)]
         if not isinstance(content, bytes):
-            raise ContainerError(f"member {_member(i)!r}", "must be a plan, is an array")
-        inner = _read(content, _member(i), left, limits)
+            raise ContainerError(f"member {plan_member(i)!r}", "must be a plan, is an array")
+        inner = _read(content, plan_member(i), left, limits)
         left -= sum(len(m) if isinstance(m, bytes) else m.nbytes for m in inner.values())
         if identity(inner) != name:
-            head["plans"].fail(f"plan {i} is another one than the file says")
+            listed.fail(f"plan {i} is another one than the file says")
         plans.append(inner)
-    return Portfolio(tuple(plans), head["chosen"].integer(0, len(names) - 1))
+    return tuple(plans)
 
 
 def taken_plan(members: Mapping[str, Member]) -> Mapping[str, Member]:
@@ -87,5 +95,6 @@ def _read(content: bytes, place: str, room: int, limits: Limits) -> Mapping[str,
     return inner
 
 
-def _member(i: int) -> str:
+def plan_member(i: int) -> str:
+    """Where the plan of a number stands."""
     return f"plans/{i}.spz"

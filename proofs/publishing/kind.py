@@ -7,7 +7,7 @@ from typing import Final
 
 from ..container.archive import LIMITS, member_names, read_container, read_file
 from ..container.canonical import ContainerError
-from ..container.kinds import PORTFOLIO
+from ..container.kinds import PORTFOLIO, SIZES
 from ..portfolio.file import taken_plan
 
 _WORDS: Final = {
@@ -15,6 +15,7 @@ _WORDS: Final = {
     "overlap.json": "overlapped",
     "views.json": "views",
     "reduction.json": "reduction",
+    SIZES: "sizes",
 }
 
 

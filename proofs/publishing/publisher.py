@@ -19,6 +19,7 @@ from ...models.text import InputError, seconds_text
 
 if TYPE_CHECKING:  # signatures only: a verb that publishes placements does not load joint plans
     from ...models.cost.selection import Planning
+    from ...models.cost.sized import SizedJob, SizeEnd
     from ...models.egraphs.egraph import EGraph
     from ...models.layout.targets.degrees import Flags
     from ...models.problem.claims import Verdict
@@ -31,6 +32,7 @@ if TYPE_CHECKING:  # signatures only: a verb that publishes placements does not 
     from ..pipelines.certificate import PipelineCertificate
     from ..plan.bundle import Plan
     from ..plan.error_bounds import ErrorBounds
+    from ..portfolio.sizes import Pick
     from ..rewrites.library import Library
     from ..views.certificate import SubmeshCertificate
 
@@ -290,6 +292,18 @@ class Publisher(Protocol):
     def open(self, path: Path) -> Opened:
         """Read and check a plan of whatever kind: `RefutedPlan` if any of its claims is refuted, `ContainerError` for
         what is no plan.
+        """
+        ...
+
+    def open_sized(self, path: Path, pick: Pick) -> Opened:
+        """The plan for one size of a file of plans for a range of sizes; `pick` says which."""
+        ...
+
+    def gap_between(
+        self, job: SizedJob, step: int, ends: tuple[SizeEnd, SizeEnd], taken: SizeEnd, wanted: Fraction
+    ) -> Fraction:
+        """How far the placements of a size are from the best at most, as a share, at all sizes between two; `wanted`:
+        what is enough.
         """
         ...
 

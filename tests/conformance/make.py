@@ -31,6 +31,7 @@ from conformance import (
     rules,
     schedules,
     selection,
+    sizes,
     viewed,
 )
 
@@ -44,7 +45,7 @@ def files() -> dict[str, bytes]:
     out |= extractions.problems()
     suites = [suite, *programs.suites(), rules.suite(), plans.suite(), schedules.suite()]
     suites += [pipelines.suite(), overlaps.suite(), viewed.suite(), extractions.suite(), joint.suite()]
-    suites += [portfolios.suite(), equalities.suite()]
+    suites += [portfolios.suite(), equalities.suite(), sizes.suite()]
     expected = []
     for case in (case for part in suites for case in part.cases):
         path = f"{case.verdict}/{case.name}.spz"

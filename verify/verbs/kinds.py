@@ -7,14 +7,14 @@ A checker is imported when the first file of its kind comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from ...models.problem.claims import Verdict
 from ...proofs.container.archive import MANIFEST, Member, identity
 from ...proofs.container.canonical import ContainerError
-from ...proofs.container.kinds import JOB, PORTFOLIO
+from ...proofs.container.kinds import JOB, PORTFOLIO, SIZES
 from ...proofs.container.kinds import KINDS as NAMES
 from ...proofs.container.room import needs
 from ...proofs.container.unread import Members
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ...proofs.schedules.certificate import ScheduleCertificate
     from ...proofs.selection.certificates import SelectionCertificate
     from ...proofs.views.certificate import SubmeshCertificate
+    from ..portfolio.sizes import CheckedSizes
     from ..rewrites.library import CheckedLibrary
 
 H_co = TypeVar("H_co", covariant=True)
@@ -56,7 +57,17 @@ quarter of the most at most.
 SAMPLES: Final = 1_000
 """Entries of tables that are drawn and recomputed from index sets."""
 
-MAIN: Final = ("Optimal", "WithinGap", "LowerBound", "Infeasible", "Best", "Cheapest", "Impossible", "Count")
+MAIN: Final = (
+    "Optimal",
+    "WithinGap",
+    "LowerBound",
+    "Infeasible",
+    "Best",
+    "Cheapest",
+    "Impossible",
+    "Count",
+    "EverySize",
+)
 """Kinds of claims that say what a file is for, the first that it has counts; otherwise the first claim does."""
 
 
@@ -202,14 +213,8 @@ def _portfolio(members: Mapping[str, Member], effort: Effort, about: Problems) -
     from ...proofs.portfolio.file import decode_portfolio
     from ..portfolio.certificate import Checked, check_portfolio
 
-    portfolio, found, plans, kept = decode_portfolio(members), [], [], 0
-    for i, inner in enumerate(portfolio.plans):
-        try:
-            kept += charge_reading(inner, effort.budget)
-            effort.budget.hold(kept // KEPT, "container")
-            judged = require_known(inner, "plan").judge(inner, effort, {})
-        except ContainerError as error:
-            raise ContainerError(f"plan {i}, {error.place}", error.message) from None
+    portfolio, found, plans = decode_portfolio(members), [], []
+    for i, judged in enumerate(_judged_inside(portfolio.plans, effort)):
         asked, derived, machine, memory = _job(judged.held)
         plans.append(Checked(asked, derived, machine, memory, judged.scale, judged.main, judged.verdict))
         found.append(judged if i == portfolio.chosen else replace(judged, planning=None))  # tables are large
@@ -222,6 +227,43 @@ def _portfolio(members: Mapping[str, Member], effort: Effort, about: Problems) -
     return Judged(
         portfolio, identity(members), results, rounding, taken.planning, taken.scale, tuple(found), portfolio.chosen
     )
+
+
+def _judged_inside(plans: Sequence[Mapping[str, Member]], effort: Effort) -> Iterator[Judged[object]]:
+    """The plans of one file, one after another."""
+    kept = 0
+    for i, inner in enumerate(plans):
+        try:
+            kept += charge_reading(inner, effort.budget)
+            effort.budget.hold(kept // KEPT, "container")
+            yield require_known(inner, "plan").judge(inner, effort, {})
+        except ContainerError as error:
+            raise ContainerError(f"plan {i}, {error.place}", error.message) from None
+
+
+def _sizes(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[CheckedSizes]:
+    from ...models.cost.sized import SizeEnd
+    from ...proofs.plan.bundle import Plan
+    from ...proofs.portfolio.sizes import decode_sizes
+    from ..portfolio.sizes import CheckedSizes, charge_sides, check_sizes, family_of, solution_of
+
+    held, plans, ends, found, kept = decode_sizes(members), [], [], [], 0
+    for size, judged in zip(held.head.sizes, _judged_inside(held.plans, effort), strict=True):
+        if not isinstance(judged.held, Plan) or judged.planning is None:
+            raise TypeError("a plan of placements alone is judged with its problem")
+        charge_sides(judged.planning, effort.budget)
+        kept += sum(table.size for table in judged.planning.problem.tables)
+        effort.budget.hold(kept, "sizes")
+        bound = judged.main.lower_bound if judged.main.verdict is Verdict.PROVED else None
+        plans.append(judged.held)
+        ends.append(SizeEnd(size, judged.planning, solution_of(judged.planning, judged.held), bound or 0))
+        found.append(judged)
+    bad = [next((r for r in judged.results if r.verdict is not Verdict.PROVED), judged.main) for judged in found]
+    result, classes = check_sizes(held.head, plans, ends, bad, effort.budget)
+    inside = (replace(r, kind=f"{i}:{r.kind}") for i, judged in enumerate(found) for r in judged.results)
+    rounding = tuple(replace(one, name=f"plan {i}") for i, judged in enumerate(found) for one in judged.rounding)
+    checked = CheckedSizes(held, family_of(held.head, plans), tuple(plans), tuple(ends), classes)
+    return Judged(checked, identity(members), (result, *inside), rounding)
 
 
 def program_of(held: object) -> Graph | None:
@@ -373,6 +415,7 @@ KINDS: Final = (
     Kind("overlap.json", _overlap),
     Kind("views.json", _views),
     Kind(PORTFOLIO, _portfolio),
+    Kind(SIZES, _sizes),
     Kind("schedule.json", _schedule),
     Kind(JOB, _job_file),
     Kind("equality.json", _equality),

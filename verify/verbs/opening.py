@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from math import ceil, floor
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never, cast
 
 from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
+from ...models.text import InputError
 from ...proofs.container.archive import LIMITS, read_container, read_file
 from ...proofs.container.canonical import ContainerError
-from ...proofs.container.kinds import require_kind, require_plan
+from ...proofs.container.kinds import SIZES, require_kind, require_plan
 from ...proofs.publishing.publisher import Among, Opened, Published, RefutedPlan
 from ...proofs.selection.certificates import SelectionCertificate
 from .kinds import Effort, Judged, Tied, require_known
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from ...models.cost.selection import Planning
     from ...proofs.collective_programs.certificate import ReductionCertificate
     from ...proofs.plan.error_bounds import ErrorBounds
+    from ...proofs.portfolio.sizes import Pick
     from ...proofs.publishing.publisher import AnyPlan
+    from ..portfolio.sizes import CheckedSizes
 
 
 def open_plan(path: Path) -> Opened:
@@ -44,6 +48,31 @@ def read_plan(data: bytes, path: Path | None = None) -> Opened:
         where = "" if path is None else f"{path}: "
         raise RefutedPlan(f"{where}{bad.kind} is refuted: {bad.reason}")
     return open_judged(judged, effort, path, data)
+
+
+def open_sized(path: Path, pick: Pick) -> Opened:
+    """The plan for one size of a file of plans for a range of them: the placements of its class.  Its cost and bound
+    are what is shown of the size.  Raises `InputError` for a size that the file says nothing of.
+    """
+    try:
+        data, effort = read_file(path, LIMITS.file), Effort()
+        members = read_container(data)
+        require_kind(members, SIZES)
+        judged = require_known(members, "plans").judge(members, effort, {})
+    except ContainerError as error:
+        raise ContainerError(f"{path}, {error.place}", error.message) from None
+    if (bad := judged.first_refuted) is not None:
+        raise RefutedPlan(f"{path}: {bad.kind} is refuted: {bad.reason}")
+    checked = cast("CheckedSizes", judged.held)
+    head, said = checked.held.head, publication(judged, effort, path, len(data))
+    size = pick(head, checked.programs)
+    if not checked.classes:
+        raise InputError(f"{path}: {said.reason}")
+    if not head.holds(size):
+        raise InputError(f"{path}: is for {head.words}, and not for {head.name} = {size}")
+    plan, (cost, bound) = checked.plans[head.plan_for(size)], checked.shown_at(size)
+    shown = replace(said, cost=floor(cost), lower_bound=max(0, ceil(bound)))
+    return Opened(replace(plan, graph=checked.programs.at(size).check(), bars=None), shown, judged.scale, data)
 
 
 def open_programs(path: Path) -> tuple[ReductionCertificate, Published]:

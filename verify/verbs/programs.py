@@ -14,7 +14,7 @@ from ...models.problem.claims import Verdict
 from ...models.program.graph import Graph
 from ...models.text import bytes_text, seconds_text
 from ...proofs.container.archive import Member
-from ...proofs.container.kinds import JOB, PORTFOLIO
+from ...proofs.container.kinds import JOB, PORTFOLIO, SIZES
 from ...proofs.joint.file import Jointly
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.pipelines.certificate import PipelineCertificate
@@ -24,6 +24,7 @@ from ...proofs.publishing.placed import asked_of, parts_among
 from ...proofs.views.certificate import SubmeshCertificate
 from ..pipelines.bound import PICO
 from ..portfolio.certificate import assumed_program
+from ..portfolio.sizes import CheckedSizes
 from ..verdict import CheckResult
 from .kinds import Kind, Tied
 from .others import (
@@ -218,6 +219,38 @@ def tell_portfolio(path: str, members: Mapping[str, Member], request: Request, k
     )
 
 
+def tell_sizes(path: str, members: Mapping[str, Member], request: Request, kind: Kind) -> Subject:
+    """Plans for a range of sizes; the reader's model is that of its own size."""
+    found = kind.judge(members, request.effort, request.about)
+    held = content_as(found, CheckedSizes)
+    head, first, own = held.held.head, held.plans[0], request.own.graph
+    meant = first.graph if own is None else held.program_like(own)
+    scale = found.scale or 1
+    return Subject(
+        f"plans for {head.words}",
+        found.identity,
+        (*request.own.results(meant, first.machine), *found.results),
+        lambda r: claim_line(r, scale),
+        first.graph,
+        first.space,
+        None,
+        (first.machine,),
+        own=tuple(_class_line(held, i) for i in range(len(held.classes))),
+        rounding=found.rounding[:1],
+        versions=first.versions,
+        document={
+            "sizes": {"name": head.name, "sizes": list(head.sizes), "step": head.step, "taken": list(head.taken)},
+            "gap": None if held.gap is None else float(held.gap),
+            "gaps": [float(one.gap) for one in held.classes],
+        },
+    )
+
+
+def _class_line(held: CheckedSizes, i: int) -> str:
+    head, (a, b), gap = held.held.head, held.classes[i].ends, held.classes[i].gap
+    return f"between {head.name} = {a} and {b}: placements of plan {head.taken[i]}, within {float(gap):.4%} of the best"
+
+
 def tell_job(path: str, members: Mapping[str, Member], request: Request, kind: Kind) -> Subject:
     """A plan and the job that runs it: optimal, equal, bytes."""
     found = kind.judge(members, request.effort, request.about)
@@ -292,6 +325,7 @@ TELL: Final[Mapping[str, Teller]] = {
         SubmeshCertificate, "plan with views", "cost", 0, lambda c: c.memory, _viewed, _views_document
     ).tell,
     PORTFOLIO: tell_portfolio,
+    SIZES: tell_sizes,
     "schedule.json": tell_schedule,
     JOB: tell_job,
     "equality.json": tell_equality,

@@ -251,7 +251,7 @@ class Searches:
         return self._program(graph)
 
     def _keep_given(self, settled: Graph) -> None:
-        """Search the step as it is given, too, where what was settled is another program and there may be room for it."""
+        """Search the step as it is given, too, where what was settled is another one and there may be room for it."""
         freedoms = self.freedoms
         searches = freedoms.submeshes + freedoms.overlap + (freedoms.rewrites and not freedoms.tensors)
         if not searches or (self.step is not None and not self.step.recomputed and self.request.micro_batch != AUTO):
