@@ -2,8 +2,8 @@
 
     exp         of what it is subtracted from is 0: exp(x - t L) = (1 - t) exp(x) for a truth value t; of what it is
                 added to, exp(x + L), nothing is known
-    comparison  x - t L = -L exactly where t is 1; x = L nowhere; of two logarithms, which may both be of 0, nothing is
-                known
+    comparison  x - t L = -L exactly where t is 1; x = L nowhere, -L < x < L everywhere; of two logarithms, which may
+                both be of 0, nothing is known
 
 with x finite: no logarithm stands in it but of what is above 0 (what makes no number, as infinity minus infinity, is
 outside what is proved).  Anything else of it is a function of which nothing is known.
@@ -31,6 +31,10 @@ class Infinity(Conditions):
     def take_for_infinite(self, h: int) -> None:
         """The infinity of masks may stand in a head."""
         self._infinities[h] = True
+
+    def take_for_logarithm(self, h: int) -> None:
+        """A logarithm of what may be 0 may stand in a head."""
+        self._no_numbers[h] = True
 
     def rests_on_infinity(self, form: Form) -> bool:
         """Whether the infinity of masks stands in a form, or in what its functions are made of."""
@@ -106,7 +110,8 @@ class Infinity(Conditions):
         beside = tuple(pair for pair in a if not self._limits_in(pair[0][1]))  # numbers, or logarithms of 0
         same: Form | None = None
         if name not in ("eq", "ne"):
-            pass
+            if alone and not self.may_be_infinite(a):  # every number is between both infinities
+                return self.number(int((name in ("lt", "le")) == (b[0][1] > 0)))
         elif self.has_difference(a, b):  # no infinity is left where names gave way
             same = self.null(self.plus(a, self.times(b, Fraction(-1))))
         elif alone and not self.may_be_infinite(a):

@@ -86,11 +86,15 @@ class Reading:
                     self.forms.ceilings[head] = bound.below
         return self.tensors.source(head, described.shape)
 
-    def any_tensor(self, name: str, shape: tuple[int, ...], infinite: bool) -> Tensor:
-        """A tensor of which nothing at all is known; `infinite`: the infinity of masks may stand in it."""
+    def any_tensor(self, name: str, shape: tuple[int, ...], infinite: bool, logarithm: bool) -> Tensor:
+        """A tensor of which nothing at all is known; `infinite`: the infinity of masks may stand in it; `logarithm`:
+        that of 0 may.
+        """
         head = self.forms.head(Head(Kind.INPUT, name, ("any",)))
         if infinite:
             self.forms.take_for_infinite(head)
+        if logarithm:
+            self.forms.take_for_logarithm(head)
         return self.tensors.source(head, shape)
 
     # ------------------------------------------------------------------ names

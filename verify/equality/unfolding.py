@@ -19,6 +19,7 @@ from .forms import MOST_TERMS, ONE, Box
 from .functions import Forms
 from .index import LENT, OWN, Index, Undecided, constant, substitute, variable
 from .labels import ranges_of
+from .meaning import COMPARED
 from .terms import ZERO, Factor, Form, Kind, Power, Term
 
 MOST_ROUNDS: Final = 64
@@ -233,7 +234,7 @@ class Unfolding:
                 made = [forms.substitute(f, values) for f in of]
                 if head.name == "maximum":
                     return forms.power(forms.larger(made), p)
-                if head.name in ("eq", "ne") and not head.words:
+                if head.name in COMPARED and not head.words:
                     return forms.power(forms.beside_infinity(head.name, made[0], made[1]), p)
                 return forms.power(forms.abstract(Kind.FUNCTION, head.name, head.words, made), p)
             case _:
