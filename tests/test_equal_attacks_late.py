@@ -285,3 +285,21 @@ def test_no_number_is_beyond_an_infinity(operator: str, number: float) -> None:
 
     assert proved((((4,), F),), compared, lambda p: (p.full((4,), 0.0),))
     assert not proved((((4,), F),), compared, lambda p: (p.full((4,), 1.0),))
+
+
+@pytest.mark.parametrize(("inside", "fine"), [("exp", True), ("log", False), ("sub", False), ("masked", True)])
+def test_what_is_above_zero_is_its_own_size(inside: str, fine: bool) -> None:
+    def made(p: Program, size: bool) -> tuple[int, ...]:
+        e = p.do("exp", (0,), (4,))
+        if inside == "log":
+            e = p.do("log", (p.do("add", (e,), (4,), number=1.0),), (4,))
+            e = p.do("sub", (e,), (4,), number=1.0)
+        if inside == "sub":
+            e = p.do("sub", (e, p.do("exp", (1,), (4,))), (4,))
+        if inside == "masked":
+            e = p.do("exp", (p.do("add", (0, p.full((), -inf)), (4,)),), (4,))
+        total = p.do("sum", (e,), (), dims=(0,), keep=False)
+        return (p.do("abs", (total,), ()) if size else total,)
+
+    sources = (((4,), F), ((4,), F))
+    assert proved(sources, lambda p: made(p, True), lambda p: made(p, False)) is fine

@@ -55,19 +55,19 @@ class Infinity(Conditions):
             head = self.heads[h]
             self._no_numbers[h] = (
                 self._infinite(h)
-                or (head.kind is Kind.LOG and not self._above_zero(head.of[0]))
+                or (head.kind is Kind.LOG and not self.is_above_zero(head.of[0]))
                 or any(self.may_be_infinite(f) for f in head.of)
             )
         return self._no_numbers[h]
 
-    def _above_zero(self, p: Form) -> bool:
+    def is_above_zero(self, p: Form) -> bool:
         """Whether a form is a sum of what is above 0: exponentials, powers of sums of them, numbers."""
-        return bool(p) and all(c > 0 and all(self._is_above_zero(h) for h, _, _ in factors) for (_, factors), c in p)
+        return bool(p) and all(c > 0 and all(self._above_zero(h) for h, _, _ in factors) for (_, factors), c in p)
 
-    def _is_above_zero(self, h: int) -> bool:
+    def _above_zero(self, h: int) -> bool:
         head = self.heads[h]
         return head.kind in (Kind.EXP, Kind.ROOT) or (
-            head.kind in (Kind.BASE, Kind.NAMED) and self._above_zero(head.of[0])
+            head.kind in (Kind.BASE, Kind.NAMED) and self.is_above_zero(head.of[0])
         )
 
     def by_infinity(self, p: Form, of: Callable[[Form, int], Form], left: int = MOST_MASKS) -> Form | None:

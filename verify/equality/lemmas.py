@@ -212,10 +212,10 @@ class Lemmas:
                 self._made[n] = Made(operation, reads, which, described.shape, is_real(described))
                 self._firsts[n] = firsts.setdefault(self._made[n], n)
                 self._depth[n] = 2 if depth == 1 and is_real(described) else depth
-                if infinite:
-                    self._infinite.add(n)
                 shapes = tuple(program.tensors[i].shape for i in step.reads)
-                self._logarithms.look(step, n, infinite, shapes)
+                if described.dtype != "bool":  # 0 or 1, whatever was compared
+                    self._infinite |= {n} if infinite else set()
+                    self._logarithms.look(step, n, infinite, shapes)
                 self.first_uses.setdefault(Signature(operation, shapes, which, described.shape), (True, n))
 
     def operation(self, operator: str, words: tuple[tuple[tuple[str, Word], ...], ...], together: bool) -> int:
