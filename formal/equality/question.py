@@ -28,7 +28,7 @@ from .parts import NEAR, Places, alike, first_difference, greatest, one_rule, pa
 from .relations import Relations
 from .rounding import Bound, rounding_bound
 from .tables import with_tables
-from .varied import in_doubles, is_real, varied
+from .varied import in_doubles, is_real, vary
 
 LEAST_RANKS = 8
 """From so many ranks on those of a mesh are looked at all at once; fewer are as soon looked at one after another."""
@@ -174,7 +174,7 @@ class Question:
         base = {s.number: np.asarray(self.single.arrays[s.number]) for s in self.single.program.sources}
         stay = {s.number for s in self.single.program.sources if s.kind == "constant" or s.name in still}
         del self.runs[1:]
-        for kind in varied(self.single.program, base, stay, seed):
+        for kind in vary(self.single.program, base, stay, seed):
             inputs, seen = kind.arrays, len(self.runs)
             try:
                 run_single(self.single.program, inputs)

@@ -36,7 +36,7 @@ class Inputs:
     kept: bool
 
 
-def varied(single: RankProgram, base: Mapping[int, Array], stay: Collection[int], seed: int) -> list[Inputs]:
+def vary(single: RankProgram, base: Mapping[int, Array], stay: Collection[int], seed: int) -> list[Inputs]:
     """Inputs to try after those given; what is in `stay` is as it is."""
     rng = np.random.default_rng(seed)
     many = MORE_DRAWN if sum(prod(t.shape) for t in single.tensors) <= SMALL_PROGRAM else MOST_DRAWN

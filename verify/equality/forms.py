@@ -141,18 +141,19 @@ class Algebra(ABC):
             pairs.extend(self._replaced(c, [*ranges, over], factors, values))
         return self._of(pairs)
 
-    def settled(self, form: Form) -> Form:
+    def fix(self, form: Form) -> Form:
         """Bound variables of one value are that number."""
         if all(high - low > 1 for (ranges, _), _ in form for low, high in ranges):
             return form
         parts = list[Form]()
         for (ranges, factors), c in form:
             one = {-i - 1: constant(low) for i, (low, high) in enumerate(ranges) if high - low == 1}
-            parts.append(self.settle(ranges, factors, c, one))
+            parts.append(self.fix_term((ranges, factors), c, one))
         return self.plus(*parts)
 
-    def settle(self, ranges: Sequence[Range], factors: Sequence[Factor], c: Fraction, at: Mapping[int, Index]) -> Form:
+    def fix_term(self, term: Term, c: Fraction, at: Mapping[int, Index]) -> Form:
         """A term where some of the variables that it sums over have one value."""
+        ranges, factors = term
         free = {-i - 1: variable(LENT + i) for i in range(len(ranges))}
         placed = tuple((h, tuple(substitute(i, free) for i in to), p) for h, to, p in factors)
         made = self.substitute(((((), placed), c),), {LENT - 1 - v: index for v, index in at.items()})

@@ -109,7 +109,7 @@ class Reading:
 
     def recognise(self, value: Tensor) -> Tensor:
         """A tensor of a rank, by the names that its forms have."""
-        return self.segments.each([value], lambda parts: self.tensors.at(parts[0], self._recognise))
+        return self.segments.each([value], lambda parts: self.tensors.apply_where(parts[0], self._recognise))
 
     def _name(self, form: Form) -> Form:
         found = self._abstract(form)
@@ -124,7 +124,7 @@ class Reading:
         that has one head, by that of the sum over any four.
         """
         one: dict[int, Index] = {v: constant(low) for v, (low, high) in box.items() if high - low == 1}
-        settled = self.forms.settled(form)
+        settled = self.forms.fix(form)
         alone = self.forms.substitute(settled, one) if one else settled
         for same in dict.fromkeys((form, settled, alone)):
             if (found := self._known(same)) is not None:

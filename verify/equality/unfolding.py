@@ -88,7 +88,7 @@ class Unfolding:
 
     def _settled(self, form: Form) -> Form:
         """Variables of one value are that number."""
-        found = self.forms.settled(form)
+        found = self.forms.fix(form)
         return found if found is form else self._count(found)
 
     def _split_equal(self, f: Form, g: Form) -> bool:
@@ -108,12 +108,10 @@ class Unfolding:
 
     def _split(self, term: Term, c: Fraction, width: int) -> list[Form]:
         """A term for every value of its first variable of so many."""
-        ranges, factors = term
+        ranges, _ = term
         for i, (low, high) in enumerate(ranges):
             if high - low == width:
-                return [
-                    self._count(self.forms.settle(ranges, factors, c, {-i - 1: constant(k)})) for k in range(low, high)
-                ]
+                return [self._count(self.forms.fix_term(term, c, {-i - 1: constant(k)})) for k in range(low, high)]
         return [((term, c),)]
 
     # ------------------------------------------------------------------ names

@@ -441,9 +441,9 @@ class Tensors:
 
     def apply(self, value: Value, function: Callable[[Form], Form]) -> Value:
         """A function of every element."""
-        return self.at(value, lambda form, box: function(form))
+        return self.apply_where(value, lambda form, box: function(form))
 
-    def at(self, value: Value, function: Callable[[Form, Mapping[int, tuple[int, int]]], Form]) -> Value:
+    def apply_where(self, value: Value, function: Callable[[Form, Mapping[int, tuple[int, int]]], Form]) -> Value:
         """A function of every element where its variables are in ranges."""
         boxes = [(box, dict(enumerate(box)), form) for box, form in value.pieces]
         pieces = [(box, self.forms.within(function(form, here), here)) for box, here, form in boxes]
