@@ -26,6 +26,7 @@ GAIN = _array(8)
 ROUTER, EXPERTS = _array(8, 4), _array(4, 8, 8)
 TABLE, IDS = _array(16, 8), np.array([[3, 0, 9, 15], [1, 7, 7, 2]], np.int32)
 TARGET = _array(8, 8)
+QUERIES, SHARED, POSITIONS, SEEDS = _array(4, 4, 2), _array(4, 2, 2), _array(5, 4), _array(5, 4, 2)
 
 
 def mesh(ranks: int, *names: str, sizes: tuple[int, ...] | None = None) -> Mesh:
@@ -310,6 +311,72 @@ def two_axes_wrong(ranks: int) -> Any:
     return _two_axes(ranks, "data")
 
 
+# ------------------------------------------------------------------ a loss over words in parts, heads that ranks share
+
+
+def _of_each(e: Any, x: Any, y: Any) -> Any:
+    logits, seen = x @ e.T, y >= 0
+    own = jnp.take_along_axis(logits, jnp.maximum(y, 0)[:, None], 1, mode="promise_in_bounds")[:, 0]
+    return jnp.where(seen, jax.nn.logsumexp(logits, -1) - own, 0).sum() / seen.sum()
+
+
+def vocabulary() -> Any:
+    return _of_each, (TABLE, X[:6], jnp.array([0, 7, -1, 3, -1, 5]))
+
+
+def _parts_of_words(ranks: int, first: Callable[[int], Any], count: Callable[[Any], Any]) -> Any:
+    def f(e: Any, x: Any, y: Any) -> Any:
+        logits, seen, many = x @ e.T, y >= 0, e.shape[0]
+        most = lax.pmax(logits.max(-1), "x")
+        total = lax.psum(jnp.exp(logits - most[:, None]).sum(-1), "x")
+        at = jnp.maximum(y, 0) - first(many)
+        own = jnp.take_along_axis(logits, jnp.clip(at, 0, many - 1)[:, None], 1)[:, 0]
+        own = lax.psum(jnp.where((at >= 0) & (at < many), own, 0), "x")
+        return jnp.where(seen, most + jnp.log(total) - own, 0).sum() / count(seen)
+
+    return split(f, ranks, (P("x"), P(), P()), P()), vocabulary()[1]
+
+
+def vocabulary_right(ranks: int) -> Any:
+    return _parts_of_words(ranks, lambda many: lax.axis_index("x") * many, lambda seen: seen.sum())
+
+
+def vocabulary_all_places(ranks: int) -> Any:
+    return _parts_of_words(ranks, lambda many: lax.axis_index("x") * many, lambda seen: seen.shape[0])
+
+
+def _of_queries(x: Any, wq: Any, wk: Any) -> Any:
+    q, k = jnp.einsum("sd,dhe->she", x, wq), jnp.einsum("sd,dhe->she", x, wk)
+    k = jnp.repeat(k, wq.shape[1] // wk.shape[1], 1)
+    return jnp.einsum("hqk,khe->qhe", jax.nn.softmax(jnp.einsum("qhe,khe->hqk", q, k), -1), k)
+
+
+def _gradients(x: Any, wq: Any, wk: Any, c: Any, own: Callable[[Any], Any]) -> Any:
+    return jax.grad(lambda a, b: (_of_queries(x, a, own(b)) * c).sum(), (0, 1))(wq, wk)
+
+
+def shared_keys() -> Any:
+    return lambda x, wq, wk, c: _gradients(x, wq, wk, c, lambda w: w), (POSITIONS, QUERIES, SHARED, SEEDS)
+
+
+def _by_number(ranks: int, head: Callable[[Any], Any]) -> Any:
+    def f(x: Any, wq: Any, wk: Any, c: Any) -> Any:
+        own = head(lax.axis_index("x"))
+        q, k = _gradients(x, wq, wk, c, lambda w: lax.dynamic_slice(w, (0, own, 0), (4, 1, 2)))
+        return q, lax.psum(k, "x")
+
+    cut = P(None, "x")
+    return split(f, ranks, (P(), cut, P(), cut), (cut, P()), check_vma=False), shared_keys()[1]
+
+
+def shared_keys_right(ranks: int) -> Any:
+    return _by_number(ranks, lambda rank: rank // 2)
+
+
+def shared_keys_turned(ranks: int) -> Any:
+    return _by_number(ranks, lambda rank: rank % 2)
+
+
 FAMILIES = (
     ("perceptron", ("perceptron_right", "perceptron_jit", "perceptron_by_rank", "scattered", "two_axes"),
      ("perceptron_mean", "perceptron_max", "perceptron_jit_halved", "two_axes_wrong"), 4),
@@ -321,6 +388,11 @@ FAMILIES = (
     ("words", ("words_right",), ("words_unmasked",), 4),
 )  # fmt: skip
 """One device, right ones, wrong ones, ranks."""
+LATE = (
+    ("vocabulary", ("vocabulary_right",), ("vocabulary_all_places",), 4),
+    ("shared_keys", ("shared_keys_right",), ("shared_keys_turned",), 4),
+)
+"""The same, not judged as texts too."""
 
 
 # ------------------------------------------------------------------ what is refused by name

@@ -11,7 +11,7 @@ from math import inf
 import pytest
 from hostile_equalities import Drawn, pair
 
-from shardproof.models.equality.pair import Pair, Part
+from shardproof.models.equality.pair import Pair, Part, Relation
 from shardproof.models.equality.program import Described, RankProgram, Step
 from shardproof.models.problem.claims import Verdict
 from shardproof.verify.budget import Budget
@@ -41,8 +41,10 @@ class Program(Drawn):
         return self.do("cast", (condition,), self.shape(condition), F, dtype=F, was=B)
 
 
-def proved(sources: tuple[tuple[Shape, str], ...], one: Made, other: Made) -> bool:
-    """Whether what one rank makes is seen to be what the one device makes of the same."""
+def proved(sources: tuple[tuple[Shape, str], ...], one: Made, other: Made, related: tuple[int, ...] = ()) -> bool:
+    """Whether what one rank makes is seen to be what the one device makes of the same; `related`: tensors of the rank
+    that are said to be those of the same number.
+    """
     programs = []
     for make in (one, other):
         drawn = Program(*sources)
@@ -51,9 +53,9 @@ def proved(sources: tuple[tuple[Shape, str], ...], one: Made, other: Made) -> bo
     single, rank = programs
     given = pair(rank).given
     results = tuple((n, Part(n, tuple(((0, 0, k),) for k in rank.tensors[i].shape))) for n, i in rank.outputs)
-    return check_pair(Pair(single, (rank,), (), given, (results,), (), ((),)), Budget.with_large()).verdict is (
-        Verdict.PROVED
-    )
+    relations = tuple(Relation(i, i, tuple(((0, 0, k),) for k in rank.tensors[i].shape)) for i in related)
+    about = Pair(single, (rank,), (), given, (results,), (), (relations,))
+    return check_pair(about, Budget.with_large()).verdict is Verdict.PROVED
 
 
 @pytest.mark.parametrize(("number", "elsewhere", "fine"), [(-inf, 0.0, True), (inf, 0.0, False), (inf, 1.0, False)])
@@ -240,3 +242,64 @@ def test_a_condition_does_not_leave_the_sum_whose_variable_it_is_about(operator:
 
     sources = (((3,), B), ((3, 3), F))
     assert proved(sources, make(True), make(not turned)) is not turned
+
+
+INFINITE = (("eq", -inf, False), ("gt", -inf, True), ("ge", -inf, True), ("lt", inf, True), ("le", inf, True))
+"""Comparisons with an infinity, and what they are of every number."""
+
+
+@pytest.mark.parametrize(("operator", "number", "holds"), INFINITE)
+@pytest.mark.parametrize("start", ["log", "log1p", "scaled", "neg", "input", "softmax"])
+@pytest.mark.parametrize("related", [False, True])
+def test_a_logarithm_that_may_be_of_zero_is_no_number_where_it_is_cut_off(
+    operator: str, number: float, holds: bool, start: str, related: bool
+) -> None:
+    """Where a relation said what z = log(p) is, z = -infinity was taken for false: z is any tensor there."""
+
+    def begin(p: Program) -> int:
+        if start == "input":
+            return p.do("mul", (0, 0), (4,))
+        if start == "softmax":
+            total = p.do("sum", (p.do("exp", (0,), (4,)),), (1,), dims=(0,), keep=True)
+            return p.do("sub", (0, p.do("log", (total,), (1,))), (4,))
+        z = p.do("log1p" if start == "log1p" else "log", (p.do("maximum", (0,), (4,), number=0.0),), (4,))
+        if start == "log1p":
+            return z
+        return p.do("mul", (z,), (4,), number=2.0) if start == "scaled" else p.do("neg", (z,), (4,))
+
+    def chosen(p: Program) -> tuple[int, ...]:
+        z = begin(p)
+        truth = p.do(operator, (z,), (4,), B, number=number)
+        pair = (z, p.full((), 0.0)) if holds else (p.full((), 0.0), z)
+        return (p.do("where", (truth, *pair), (4,)),)
+
+    z = begin(Program(((4,), F)))
+    made = proved((((4,), F),), lambda p: (begin(p),), chosen, (z,) if related else ())
+    assert made is (start in ("input", "softmax"))
+
+
+@pytest.mark.parametrize(("operator", "number"), [("gt", inf), ("ge", inf), ("lt", -inf), ("le", -inf)])
+def test_no_number_is_beyond_an_infinity(operator: str, number: float) -> None:
+    def compared(p: Program) -> tuple[int, ...]:
+        return (p.as_numbers(p.do(operator, (0,), (4,), B, number=number)),)
+
+    assert proved((((4,), F),), compared, lambda p: (p.full((4,), 0.0),))
+    assert not proved((((4,), F),), compared, lambda p: (p.full((4,), 1.0),))
+
+
+@pytest.mark.parametrize(("inside", "fine"), [("exp", True), ("log", False), ("sub", False), ("masked", True)])
+def test_what_is_above_zero_is_its_own_size(inside: str, fine: bool) -> None:
+    def made(p: Program, size: bool) -> tuple[int, ...]:
+        e = p.do("exp", (0,), (4,))
+        if inside == "log":
+            e = p.do("log", (p.do("add", (e,), (4,), number=1.0),), (4,))
+            e = p.do("sub", (e,), (4,), number=1.0)
+        if inside == "sub":
+            e = p.do("sub", (e, p.do("exp", (1,), (4,))), (4,))
+        if inside == "masked":
+            e = p.do("exp", (p.do("add", (0, p.full((), -inf)), (4,)),), (4,))
+        total = p.do("sum", (e,), (), dims=(0,), keep=False)
+        return (p.do("abs", (total,), ()) if size else total,)
+
+    sources = (((4,), F), ((4,), F))
+    assert proved(sources, lambda p: made(p, True), lambda p: made(p, False)) is fine

@@ -172,6 +172,13 @@ def _judged(rows: list[list[Any]]) -> None:
         assert json.loads(out)["verdict"] == ("equal" if right else "different"), name
 
 
+def test_words_in_parts_and_heads_that_ranks_share(tmp_path: Path) -> None:
+    """`logsumexp` asks whether the greatest is finite; which head a rank has is its number by 2."""
+    rows = _in_a_process(_every(tmp_path, families="LATE"))[:4]
+    assert [row[1] for row in rows] == [True, False, True, False]
+    _judged(rows)
+
+
 def test_steps_of_training_by_shard_map(tmp_path: Path) -> None:
     """Data parallelism with Adam, and parameters in shards that are gathered, with gradients that are scattered."""
     rows = _in_a_process(_every(tmp_path, "jax_training"))

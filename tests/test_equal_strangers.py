@@ -50,6 +50,7 @@ FEW = (
     ("flat_buffers", "single", "right", 2, False, {}),
     ("serving", "single", "right", 4, False, {}),
     ("kv_order", "single", "right", 4, False, {}),
+    ("one_head", "single", "right", 2, True, {}),
 )
 MORE = (
     ("clip_accumulated", "single", "right", 2, False, {}),
@@ -115,6 +116,8 @@ WRONG = (
     ("flat_buffers", "single", "wrong_sum", 2, False, "output."),
     ("serving", "single", "wrong_kv", 4, False, "output"),
     ("kv_order", "single", "wrong_pos", 4, False, "output.0"),
+    ("one_head", "single", "wrong_local", 2, True, "output"),
+    ("one_head", "single", "wrong_backward", 2, True, "grad input 0"),
     ("clip_accumulated", "single", "wrong_clip", 2, False, "output."),
 )
 MORE_WRONG = (

@@ -28,6 +28,7 @@ from .layouts import Layout, Layouts
 from .numbers import Array
 from .parts import Places, named_first, part_elements, same_elements
 from .uses import Uses
+from .varied import is_real
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +137,7 @@ class Givens:
         fits = (part.of for part, _ in self._fits(rank, source, array))
         if next(fits, "") in self.fixed and source.kind == "constant":
             return True
-        return not uniform(array) and (source.kind != "constant" or _real(array)) and next(fits, None) is None
+        return not uniform(array) and (source.kind != "constant" or is_real(array)) and next(fits, None) is None
 
     def _guess(self, rank: int, source: Source, uses: Uses) -> None:
         """What a source is that values do not tell."""
@@ -146,7 +147,7 @@ class Givens:
         if not fits:
             self.given[rank][source.number] = constant_of(array)
             one = uniform(array) and not self._like(array)  # a buffer of zeros where no tensor is zeros: no copy
-            if not one and not (constant and uniform(array) and (not _real(array) or self._like(array) & self.fixed)):
+            if not one and not (constant and uniform(array) and (not is_real(array) or self._like(array) & self.fixed)):
                 reason = f"shape {tuple(array.shape)}, is no part of any tensor of the one device"
                 self.doubts.append(Doubt(rank, source, reason, True))
             return
@@ -157,7 +158,7 @@ class Givens:
         numbers = {s.name: s.number for s in self.single.program.sources}
         likely = uses.likely(rank, source.number, [numbers[p.of] for p in fits])
         part = next((p for p in fits if numbers[p.of] == likely), None)
-        if part is None and not (constant and (uniform(array) or not _real(array))):
+        if part is None and not (constant and (uniform(array) or not is_real(array))):
             part = fits[0]
         self.given[rank][source.number] = constant_of(array) if part is None else part
         many = ", ".join([p.of for p in fits][:4])
@@ -175,7 +176,7 @@ class Givens:
         for doubt in self.doubts:
             array = np.asarray(self.ranks[doubt.rank].arrays[doubt.source.number])
             if doubt.lone:
-                found |= {n for n, a in self.wholes.items() if _real(array) or not _real(a)}
+                found |= {n for n, a in self.wholes.items() if is_real(array) or not is_real(a)}
             else:
                 found |= {part.of for part, _ in self._fits(doubt.rank, doubt.source, array)}
             if uniform(array):
@@ -193,7 +194,9 @@ class Givens:
     def has_match(self) -> bool:
         """Whether a real parameter of a rank is part of one of the one device's: so programs are about the same."""
         return any(
-            s.kind == "parameter" and isinstance(given.get(s.number), Part) and _real(np.asarray(held.arrays[s.number]))
+            s.kind == "parameter"
+            and isinstance(given.get(s.number), Part)
+            and is_real(np.asarray(held.arrays[s.number]))
             for held, given in zip(self.ranks, self.given, strict=True)
             for s in held.program.sources
         )
@@ -237,10 +240,6 @@ def uniform(array: Array) -> bool:
     (True, False)
     """
     return bool(array.size) and bool(np.all(array == array.flat[0]))
-
-
-def _real(array: Array) -> bool:
-    return bool(np.issubdtype(array.dtype, np.floating))
 
 
 def constant_of(array: Array) -> Known:

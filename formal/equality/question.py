@@ -28,15 +28,7 @@ from .parts import NEAR, Places, alike, first_difference, greatest, one_rule, pa
 from .relations import Relations
 from .rounding import Bound, rounding_bound
 from .tables import with_tables
-
-LARGE = 1000.0
-"""What large inputs are multiplied with: exp overflows unless the greatest element is subtracted."""
-
-SMALL = 1e-4
-"""What small inputs are multiplied with: what is added to a divisor so that it is not 0, as Adam's, tells then."""
-
-MOST_RUNS = 2
-"""Runs in which relations are looked for: on the inputs given and on drawn ones."""
+from .varied import in_doubles, is_real, vary
 
 LEAST_RANKS = 8
 """From so many ranks on those of a mesh are looked at all at once; fewer are as soon looked at one after another."""
@@ -74,11 +66,6 @@ def misread(held: ProgramWithSources, received: Numbers, results: Sequence[Array
 
 def _made(program: RankProgram, step: Step) -> list[Described]:
     return [program.tensors[n] for n in step.makes]
-
-
-def in_doubles(arrays: Numbers) -> dict[int, Array]:
-    """Real numbers in double precision."""
-    return {n: a.astype(np.float64) if _real(a) else a for n, a in arrays.items()}
 
 
 @dataclass(frozen=True)
@@ -184,25 +171,20 @@ class Question:
 
     def _varied(self, seed: int, still: frozenset[str]) -> Difference | None:
         """The first difference on drawn, large and small inputs; constants and what stays `still` are as they are."""
-        rng = np.random.default_rng(seed)
         base = {s.number: np.asarray(self.single.arrays[s.number]) for s in self.single.program.sources}
         stay = {s.number for s in self.single.program.sources if s.kind == "constant" or s.name in still}
-        drawn = {n: (rng.standard_normal(a.shape) if _real(a) else _drawn(a, rng)) for n, a in base.items()}
-        large = {n: (a.astype(np.float64) * LARGE if _real(a) else a) for n, a in base.items()}
-        small = {n: (a.astype(np.float64) * SMALL if _real(a) else a) for n, a in drawn.items()}
         del self.runs[1:]
-        for inputs, only_finite in ((drawn, False), (large, True), (small, False)):
-            seen = len(self.runs) if inputs is small else MOST_RUNS
-            inputs = in_doubles({n: base[n] if n in stay else a for n, a in inputs.items()})
+        for kind in vary(self.single.program, base, stay, seed):
+            inputs, seen = kind.arrays, len(self.runs)
             try:
                 run_single(self.single.program, inputs)
             except IndexError:  # no inputs on which the one device runs: other numbers, the same positions
-                inputs |= {n: a for n, a in base.items() if not _real(a)}
+                inputs |= {n: a for n, a in base.items() if not is_real(a)}
             try:
-                found = self._beyond(self._compared(inputs, only_finite), inputs, only_finite)
+                found = self._beyond(self._compared(inputs, kind.only_finite), inputs, kind.only_finite)
             except IndexError as error:
                 found = Difference("", None, f"a rank reads outside a tensor on inputs of this kind: {error}")
-            del self.runs[seen:]
+            del self.runs[seen + kind.kept :]
             if found is not None:
                 return found
         return None
@@ -429,18 +411,3 @@ class Question:
             floors,
             tuple(() for _ in self.ranks),
         )
-
-
-def _drawn(a: Array, rng: np.random.Generator) -> Array:
-    """Whole numbers between the least and the greatest of those that are given, of those themselves where some are
-    negative: -100 may say that there is nothing, and -70 be out of range; truth values as they are.
-    """
-    if not a.size or a.dtype == bool:
-        return a
-    if bool(np.any(a.astype(np.int64) < 0)):
-        return rng.choice(a.reshape(-1), a.shape)
-    return rng.integers(int(a.astype(np.int64).min()), int(a.astype(np.int64).max()) + 1, size=a.shape).astype(a.dtype)
-
-
-def _real(a: Array) -> bool:
-    return bool(np.issubdtype(a.dtype, np.floating))

@@ -52,8 +52,8 @@ TURNS: Final[Mapping[int, tuple[tuple[int, ...], ...]]] = {
 @dataclass(frozen=True)
 class Sought:
     """What is known of a rank's tensor: what makes it, tensors of the one device that the same makes of the tensors
-    that those it is made of are parts of, the one that was found last, and where those that it is made of lie, and in
-    which tensors of the one device.
+    that those it is made of are parts of, the one that was found last, where those that it is made of lie, in which
+    tensors of the one device it may lie if it is another arrangement of them, and which it has as operands of several.
     """
 
     operator: str
@@ -62,6 +62,7 @@ class Sought:
     places: Places
     beside: Sequence[tuple[Runs, ...]]
     of: Collection[int]
+    operands: Collection[int]
 
     def agrees(self, place: tuple[Runs, ...]) -> int:
         """In how many dimensions a place is that of what it is made of."""
@@ -103,12 +104,13 @@ class Relations:
             of = set[int]().union(*(self._moved(wholes.get(i, -1)) | behind.get(i, set()) for i in step.reads))
             behind.update(dict.fromkeys(step.makes, of if step.operator in MOVES else set()))
             of -= {-1}
+            operands = {wholes[i] for i in step.reads if i in wholes} if len(step.reads) > 1 else set[int]()
             for which, number in enumerate(step.makes):
                 mine = [run[number] for run in runs]
                 if mine[0].size <= 1 or bool(np.all(mine[0] == mine[0].flat[0])):
                     continue
                 mirrored = self._mirrored.get((step.operator, which, tuple(wholes.get(i, -1) for i in step.reads)), ())
-                sought = Sought(step.operator, mirrored, last, places, beside, of)
+                sought = Sought(step.operator, mirrored, last, places, beside, of, operands)
                 if (part := self._part(mine, sought)) is not None:
                     wholes[number], lie[number] = part
                     last = last if part[0] in self._fixed else part[0]
@@ -171,6 +173,7 @@ class Relations:
             near.sort(
                 key=lambda n: (
                     n[0] not in of,
+                    n[0] in sought.operands,  # where(p, x, 0) is x where p is always true
                     self._made[n[0]] != sought.operator,
                     n[0] <= last,
                     n[0],

@@ -30,10 +30,11 @@ from .fused import with_parts
 from .givens import ProgramWithSources, Unmatched
 from .layouts import Layouts, all_reduce_outputs
 from .numbers import Numbers, run_ranks
-from .question import Difference, Question, in_doubles, misread
+from .question import Difference, Question, misread
 from .rounding import ASSUMED as ROUNDED_SO
 from .rounding import Bound
 from .shapes import require_runs
+from .varied import in_doubles
 
 MOST_RANKS = 512
 """Ranks that one process runs, one after another."""

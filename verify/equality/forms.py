@@ -26,7 +26,7 @@ from itertools import pairwise
 from typing import Final
 
 from .digits import joined_boxes
-from .index import Index, Range, Undecided, substitute, variable
+from .index import LENT, Index, Range, Undecided, constant, substitute, variable
 from .indices import Bound
 from .labels import marks_in, merge_variables, orders, shifts, without_idle
 from .terms import TRUTHS, ZERO, Factor, Form, Head, Kind, Power, Term
@@ -140,6 +140,27 @@ class Algebra(ABC):
             values = {v: variable(-len(ranges) - 1)}
             pairs.extend(self._replaced(c, [*ranges, over], factors, values))
         return self._of(pairs)
+
+    def fix(self, form: Form) -> Form:
+        """Bound variables of one value are that number."""
+        if all(high - low > 1 for (ranges, _), _ in form for low, high in ranges):
+            return form
+        parts = list[Form]()
+        for (ranges, factors), c in form:
+            one = {-i - 1: constant(low) for i, (low, high) in enumerate(ranges) if high - low == 1}
+            parts.append(self.fix_term((ranges, factors), c, one))
+        return self.plus(*parts)
+
+    def fix_term(self, term: Term, c: Fraction, at: Mapping[int, Index]) -> Form:
+        """A term where some of the variables that it sums over have one value."""
+        ranges, factors = term
+        free = {-i - 1: variable(LENT + i) for i in range(len(ranges))}
+        placed = tuple((h, tuple(substitute(i, free) for i in to), p) for h, to, p in factors)
+        made = self.substitute(((((), placed), c),), {LENT - 1 - v: index for v, index in at.items()})
+        for i, over in enumerate(ranges):
+            if -i - 1 not in at:
+                made = self.total(made, LENT + i, over)
+        return made
 
     def within(self, form: Form, box: Box) -> Form:
         """Where free variables are in ranges."""

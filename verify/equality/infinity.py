@@ -2,8 +2,8 @@
 
     exp         of what it is subtracted from is 0: exp(x - t L) = (1 - t) exp(x) for a truth value t; of what it is
                 added to, exp(x + L), nothing is known
-    comparison  x - t L = -L exactly where t is 1; x = L nowhere; of two logarithms, which may both be of 0, nothing is
-                known
+    comparison  x - t L = -L exactly where t is 1; x = L nowhere, -L < x < L everywhere; of two logarithms, which may
+                both be of 0, nothing is known
 
 with x finite: no logarithm stands in it but of what is above 0 (what makes no number, as infinity minus infinity, is
 outside what is proved).  Anything else of it is a function of which nothing is known.
@@ -32,6 +32,10 @@ class Infinity(Conditions):
         """The infinity of masks may stand in a head."""
         self._infinities[h] = True
 
+    def take_for_logarithm(self, h: int) -> None:
+        """A logarithm of what may be 0 may stand in a head."""
+        self._no_numbers[h] = True
+
     def rests_on_infinity(self, form: Form) -> bool:
         """Whether the infinity of masks stands in a form, or in what its functions are made of."""
         return any(self._infinite(h) for (_, factors), _ in form for h, _, _ in factors)
@@ -51,19 +55,19 @@ class Infinity(Conditions):
             head = self.heads[h]
             self._no_numbers[h] = (
                 self._infinite(h)
-                or (head.kind is Kind.LOG and not self._above_zero(head.of[0]))
+                or (head.kind is Kind.LOG and not self.is_above_zero(head.of[0]))
                 or any(self.may_be_infinite(f) for f in head.of)
             )
         return self._no_numbers[h]
 
-    def _above_zero(self, p: Form) -> bool:
+    def is_above_zero(self, p: Form) -> bool:
         """Whether a form is a sum of what is above 0: exponentials, powers of sums of them, numbers."""
-        return bool(p) and all(c > 0 and all(self._is_above_zero(h) for h, _, _ in factors) for (_, factors), c in p)
+        return bool(p) and all(c > 0 and all(self._above_zero(h) for h, _, _ in factors) for (_, factors), c in p)
 
-    def _is_above_zero(self, h: int) -> bool:
+    def _above_zero(self, h: int) -> bool:
         head = self.heads[h]
         return head.kind in (Kind.EXP, Kind.ROOT) or (
-            head.kind in (Kind.BASE, Kind.NAMED) and self._above_zero(head.of[0])
+            head.kind in (Kind.BASE, Kind.NAMED) and self.is_above_zero(head.of[0])
         )
 
     def by_infinity(self, p: Form, of: Callable[[Form, int], Form], left: int = MOST_MASKS) -> Form | None:
@@ -106,7 +110,8 @@ class Infinity(Conditions):
         beside = tuple(pair for pair in a if not self._limits_in(pair[0][1]))  # numbers, or logarithms of 0
         same: Form | None = None
         if name not in ("eq", "ne"):
-            pass
+            if alone and not self.may_be_infinite(a):  # every number is between both infinities
+                return self.number(int((name in ("lt", "le")) == (b[0][1] > 0)))
         elif self.has_difference(a, b):  # no infinity is left where names gave way
             same = self.null(self.plus(a, self.times(b, Fraction(-1))))
         elif alone and not self.may_be_infinite(a):

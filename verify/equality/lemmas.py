@@ -25,6 +25,7 @@ from ...models.equality.program import Described, Step, Word
 from ...models.equality.schedule import ROOTS, Meeting
 from .index import Undecided
 from .indices import Bound, index_bounds
+from .logarithms import Logarithms
 from .reading import Operation, Reading, part
 from .segments import Tensor
 from .steps import Malformed
@@ -72,10 +73,11 @@ class Made(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Any tensor of this shape; `infinite`: the infinity of masks may stand in it."""
+    """Any tensor of this shape; `infinite`: the infinity of masks may stand in it; `logarithm`: that of 0 may."""
 
     shape: Shape
     infinite: bool
+    logarithm: bool
 
 
 class Start(NamedTuple):
@@ -177,7 +179,7 @@ class Lemmas:
         self._made: dict[int, Made] = {}
         self._starts: dict[int, Start] = {}
         self._depth: dict[int, int] = {}
-        self._infinite = set[int]()
+        self._infinite, self._logarithms = set[int](), Logarithms()
         self._firsts: dict[int, int] = {}
         self._write_down()
 
@@ -210,9 +212,10 @@ class Lemmas:
                 self._made[n] = Made(operation, reads, which, described.shape, is_real(described))
                 self._firsts[n] = firsts.setdefault(self._made[n], n)
                 self._depth[n] = 2 if depth == 1 and is_real(described) else depth
-                if infinite:
-                    self._infinite.add(n)
                 shapes = tuple(program.tensors[i].shape for i in step.reads)
+                if described.dtype != "bool":  # 0 or 1, whatever was compared
+                    self._infinite |= {n} if infinite else set()
+                    self._logarithms.look(step, n, infinite, shapes)
                 self.first_uses.setdefault(Signature(operation, shapes, which, described.shape), (True, n))
 
     def operation(self, operator: str, words: tuple[tuple[tuple[str, Word], ...], ...], together: bool) -> int:
@@ -324,7 +327,7 @@ class Lemmas:
             if made is None:
                 rows.append(self._starts[n])
             elif n in cuts:
-                rows.append(Cut(made.shape, n in self._infinite))
+                rows.append(Cut(made.shape, n in self._infinite, n in self._logarithms.found))
             else:
                 rows.append(made._replace(reads=tuple(wholes[i] for i in made.reads)))
         return Lemma(tuple(rows), tuple(self._renamed(n, cells, wholes) for n in cells), wholes[whole], runs)
@@ -381,7 +384,7 @@ class Lemmas:
         for k, row in enumerate(lemma.wholes):
             match row:
                 case Cut():
-                    wholes.append(reading.any_tensor(str(k), row.shape, row.infinite))
+                    wholes.append(reading.any_tensor(str(k), row.shape, row.infinite, row.logarithm))
                 case Start():
                     wholes.append(
                         reading.source(str(k), row.described, row.floor, row.bound)
@@ -417,7 +420,7 @@ class Lemmas:
             one = Made(signature.operation, tuple(range(len(signature.reads))), signature.which, signature.shape, False)
             try:
                 self.evaluate(
-                    reading, one, [reading.any_tensor(str(k), s, False) for k, s in enumerate(signature.reads)]
+                    reading, one, [reading.any_tensor(str(k), s, False, False) for k, s in enumerate(signature.reads)]
                 )
             except Undecided:
                 left.append(use)

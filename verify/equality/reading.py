@@ -6,7 +6,7 @@ gets it.  Collectives are sums, greatest elements and concatenations of the tens
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
@@ -17,7 +17,7 @@ from ...models.equality.schedule import Meeting
 from .digits import meet
 from .forms import Box
 from .functions import Forms
-from .index import Index, Undecided, constant
+from .index import LENT, Index, Undecided, constant, substitute
 from .indices import Bound
 from .meaning import Meaning, real
 from .segments import Segments, Tensor
@@ -86,11 +86,15 @@ class Reading:
                     self.forms.ceilings[head] = bound.below
         return self.tensors.source(head, described.shape)
 
-    def any_tensor(self, name: str, shape: tuple[int, ...], infinite: bool) -> Tensor:
-        """A tensor of which nothing at all is known; `infinite`: the infinity of masks may stand in it."""
+    def any_tensor(self, name: str, shape: tuple[int, ...], infinite: bool, logarithm: bool) -> Tensor:
+        """A tensor of which nothing at all is known; `infinite`: the infinity of masks may stand in it; `logarithm`:
+        that of 0 may.
+        """
         head = self.forms.head(Head(Kind.INPUT, name, ("any",)))
         if infinite:
             self.forms.take_for_infinite(head)
+        if logarithm:
+            self.forms.take_for_logarithm(head)
         return self.tensors.source(head, shape)
 
     # ------------------------------------------------------------------ names
@@ -105,26 +109,58 @@ class Reading:
 
     def recognise(self, value: Tensor) -> Tensor:
         """A tensor of a rank, by the names that its forms have."""
-        return self.apply(value, self._recognise)
+        return self.segments.each([value], lambda parts: self.tensors.apply_where(parts[0], self._recognise))
 
     def _name(self, form: Form) -> Form:
-        if not self._long(form):
-            return form
-        try:
-            found = self.forms.abstract(Kind.NAMED, "tensor", (), (form,))
-        except Undecided:  # nothing rests on that it has a name
+        found = self._abstract(form)
+        if found is None:  # nothing rests on that it has a name
             return form
         self.named.add(found[0][0][1][0][0])
         return found
 
-    def _recognise(self, form: Form) -> Form:
+    def _recognise(self, form: Form, box: Box) -> Form:
+        """By its name, if it has one.  Where a variable has one value, as of a rank that has one row of many, also by
+        that of the form in which it is that number; where a sum is over the second four of rows of four, as of a rank
+        that has one head, by that of the sum over any four.
+        """
+        one: dict[int, Index] = {v: constant(low) for v, (low, high) in box.items() if high - low == 1}
+        settled = self.forms.fix(form)
+        alone = self.forms.substitute(settled, one) if one else settled
+        for same in dict.fromkeys((form, settled, alone)):
+            if (found := self._known(same)) is not None:
+                return found
+        for any_block, which in self._blocks(alone):
+            if (found := self._known(any_block)) is not None:
+                return self.forms.substitute(found, {LENT: constant(which)})
+        return form
+
+    def _known(self, form: Form) -> Form | None:
+        """The name that a form has."""
+        found = self._abstract(form)
+        return None if found is None or found[0][0][1][0][0] not in self.named else found
+
+    def _blocks(self, form: Form) -> Iterator[tuple[Form, int]]:
+        """A sum over a block of positions as one over block `LENT` of as many, and which block it is."""
+        if len(form) != 1:
+            return
+        (((ranges, factors), c),) = form
+        for i, (low, high) in enumerate(ranges):
+            size = high - low
+            if low % size or any(h == self.forms.iota for h, _, _ in factors):
+                continue
+            block: dict[int, Index] = {-i - 1: (((-i - 1, 1), (LENT, size)), 0)}
+            moved = tuple((h, tuple(substitute(j, block) for j in at), p) for h, at, p in factors)
+            over = tuple((0, size) if k == i else r for k, r in enumerate(ranges))
+            yield self.forms.substitute((((over, moved), c),), {}), low // size
+
+    def _abstract(self, form: Form) -> Form | None:
+        """A form as an element of a tensor that it would be a name of; None for what is short."""
         if not self._long(form):
-            return form
+            return None
         try:
-            found = self.forms.abstract(Kind.NAMED, "tensor", (), (form,))
+            return self.forms.abstract(Kind.NAMED, "tensor", (), (form,))
         except Undecided:
-            return form
-        return found if found[0][0][1][0][0] in self.named else form
+            return None
 
     def _long(self, form: Form) -> bool:
         """Whether a form says more than a tensor's element, or a multiple of it, and is made of inputs at all."""

@@ -11,14 +11,15 @@ cleared  last, what is left is multiplied with what it is divided by: a / (a + b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Final
 
 from .forms import MOST_TERMS, ONE, Box
 from .functions import Forms
-from .index import LENT, OWN, Index, Range, Undecided, constant, substitute, variable
+from .index import LENT, OWN, Index, Undecided, constant, substitute, variable
 from .labels import ranges_of
+from .meaning import COMPARED
 from .terms import ZERO, Factor, Form, Kind, Power, Term
 
 MOST_ROUNDS: Final = 64
@@ -87,23 +88,8 @@ class Unfolding:
 
     def _settled(self, form: Form) -> Form:
         """Variables of one value are that number."""
-        if all(high - low > 1 for (ranges, _), _ in form for low, high in ranges):
-            return form
-        total = list[Form]()
-        for (ranges, factors), c in form:
-            one = {-i - 1: constant(low) for i, (low, high) in enumerate(ranges) if high - low == 1}
-            total.append(self._over(ranges, factors, c, one))
-        return self.forms.plus(*total)
-
-    def _over(self, ranges: Sequence[Range], factors: Sequence[Factor], c: Fraction, at: Mapping[int, Index]) -> Form:
-        """A term where some of the variables that it sums over have one value."""
-        free = {-i - 1: variable(LENT + i) for i in range(len(ranges))}
-        placed = tuple((h, tuple(substitute(i, free) for i in to), p) for h, to, p in factors)
-        made = self.forms.substitute(((((), placed), c),), {LENT - 1 - v: index for v, index in at.items()})
-        for i, over in enumerate(ranges):
-            if -i - 1 not in at:
-                made = self.forms.total(made, LENT + i, over)
-        return self._count(made)
+        found = self.forms.fix(form)
+        return found if found is form else self._count(found)
 
     def _split_equal(self, f: Form, g: Form) -> bool:
         """Whether sums are equal of which one is written out over ranks, heads or chunks, the other is not."""
@@ -122,10 +108,10 @@ class Unfolding:
 
     def _split(self, term: Term, c: Fraction, width: int) -> list[Form]:
         """A term for every value of its first variable of so many."""
-        ranges, factors = term
+        ranges, _ = term
         for i, (low, high) in enumerate(ranges):
             if high - low == width:
-                return [self._over(ranges, factors, c, {-i - 1: constant(k)}) for k in range(low, high)]
+                return [self._count(self.forms.fix_term(term, c, {-i - 1: constant(k)})) for k in range(low, high)]
         return [((term, c),)]
 
     # ------------------------------------------------------------------ names
@@ -246,7 +232,7 @@ class Unfolding:
                 made = [forms.substitute(f, values) for f in of]
                 if head.name == "maximum":
                     return forms.power(forms.larger(made), p)
-                if head.name in ("eq", "ne") and not head.words:
+                if head.name in COMPARED and not head.words:
                     return forms.power(forms.beside_infinity(head.name, made[0], made[1]), p)
                 return forms.power(forms.abstract(Kind.FUNCTION, head.name, head.words, made), p)
             case _:

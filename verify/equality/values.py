@@ -10,7 +10,7 @@ concatenations, permutations, reshapes.  All else is made of these (`meaning`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise, product
@@ -441,5 +441,10 @@ class Tensors:
 
     def apply(self, value: Value, function: Callable[[Form], Form]) -> Value:
         """A function of every element."""
-        pieces = [(box, self.forms.within(function(form), dict(enumerate(box)))) for box, form in value.pieces]
+        return self.apply_where(value, lambda form, box: function(form))
+
+    def apply_where(self, value: Value, function: Callable[[Form, Mapping[int, tuple[int, int]]], Form]) -> Value:
+        """A function of every element where its variables are in ranges."""
+        boxes = [(box, dict(enumerate(box)), form) for box, form in value.pieces]
+        pieces = [(box, self.forms.within(function(form, here), here)) for box, here, form in boxes]
         return self.join_digits(self._value(value.digits, pieces))

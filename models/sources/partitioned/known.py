@@ -87,6 +87,10 @@ def _result(operator: str, words: Mapping[str, Word], given: Sequence[Plain]) ->
             return np.where(given[0], given[1], given[2])
         case "neg", _:
             return np.negative(given[0])
+        case "sign", _:
+            return np.sign(given[0])
+        case "abs", _:
+            return np.abs(given[0])
         case "logical_not", _:
             return np.logical_not(given[0])
         case _:
