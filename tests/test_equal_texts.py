@@ -176,7 +176,7 @@ EQUAL = {
     "the text of one rank": "one.mlir one.after.hlo --ranks 1",
 }
 DIFFERENT = {
-    "half": ("one.mlir half.hlo", "jax_pairs.py:54"),
+    "half": ("one.mlir half.hlo", "jax_pairs.py:55"),
     "lost": ("one.mlir lost.hlo", "jax_pairs.py:48"),
     "another program": ("one.mlir unread.mlir --ranks 1", ""),
 }
