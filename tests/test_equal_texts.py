@@ -124,7 +124,6 @@ import jax_pairs, jax_texts, shardproof
 from jax_texts import told, write
 from pathlib import Path
 from shardproof.models.text import InputError
-
 write("one", jax_pairs.perceptron())
 write("many", jax_pairs.perceptron_right(4))
 write("jit", jax_pairs.perceptron_jit(4))
@@ -167,6 +166,14 @@ calls = {calls!r}
 rows = [[name, told("equal", *[w.replace("JOB", job) for w in words.split()])] for name, words in calls.items()]
 print(json.dumps(rows + [["python", [shardproof.equal("one.mlir", "many.mlir").answer, "", ""]]]))
 """
+
+
+def _place(line: str) -> str:
+    """The file and the number of the line of `jax_pairs.py` that begins so."""
+    lines = (HERE / "jax_pairs.py").read_text().splitlines()
+    return f"jax_pairs.py:{1 + next(k for k, text in enumerate(lines) if text.startswith(line))}"
+
+
 EQUAL = {
     "a text beside JAX": "JOB:perceptron many.mlir",
     "a text beside JAX, after": "JOB:perceptron jit.after.hlo",
@@ -176,8 +183,8 @@ EQUAL = {
     "the text of one rank": "one.mlir one.after.hlo --ranks 1",
 }
 DIFFERENT = {
-    "half": ("one.mlir half.hlo", "jax_pairs.py:55"),
-    "lost": ("one.mlir lost.hlo", "jax_pairs.py:48"),
+    "half": ("one.mlir half.hlo", _place('    return _columns(ranks, lambda y: lax.psum(y, "x"))')),
+    "lost": ("one.mlir lost.hlo", _place("        return last(scale")),
     "another program": ("one.mlir unread.mlir --ranks 1", ""),
 }
 REFUSED = {
