@@ -43,6 +43,7 @@ def gram(x: float64["N", 12]): return x.T @ x
 def shifted(x: float64["N", 12]): return x[1:] - x[:-1]
 def odd(x: float64["N", 12]): return x @ x.T if x.shape[0] == 64 else x * 2
 def glued(x: float64["N", 8], y: float64["N", 8]): return np.concatenate([x, y], axis=0) * 2
+def half(x: float64["N", 12]): return x[: x.shape[0] // 2] * 2
 def rescaled(x: float64["N", 12]): return x * float(x.shape[0] ** 2)
 """
 
@@ -167,6 +168,7 @@ def test_a_checker_that_shows_too_much_is_noticed(fault: str, monkeypatch: pytes
     ("name", "words"),
     [
         ("shifted", "neither equal nor in proportion|in another way than along one axis"),
+        ("half", "in another way than along one axis"),
         ("odd", "neither equal nor in proportion"),
         ("rescaled", "neither equal nor in proportion"),
         ("glued", "'concatenate': is another one for N = 128 than for N = 64"),

@@ -99,8 +99,9 @@ class SizedJob:
             if g.flops_per_point(op) != self.programs.high.flops_per_point(self.programs.high.operator(op.name)):
                 yield f"operator {op.name!r}: its work per point grows with {self.programs.name}"
             for access in (*op.inputs, op.output):
+                shape = g.tensor(access.tensor).shape
                 for k, index in enumerate(access.index):
-                    if not _is_even(index, k in grown[access.tensor], axes[op.name]):
+                    if not _is_even(op, index, shape[k] if k in grown[access.tensor] else None, axes[op.name]):
                         yield _odd_index(op, access.tensor, k)
 
 
@@ -124,13 +125,14 @@ class SizeEnd:
         return Fraction(self.cost - self.bound, self.cost) if self.cost > 0 else Fraction(0)
 
 
-def _is_even(index: Affine, grows: bool, axes: frozenset[str]) -> bool:
-    """Whether boxes along a dimension are equal on all devices, and grow with it."""
+def _is_even(op: Operator, index: Affine, grown: int | None, axes: frozenset[str]) -> bool:
+    """Whether boxes along a dimension are equal on all devices, and grow with it; `grown`: its length, if it does."""
     if index.whole:
         return True
     if index.single is not None:
-        return (index.single in axes) == grows
-    return not index.terms and not grows
+        same = grown is None or op.axis(index.single).extent == grown  # else what is padded is cut off, or some is left
+        return (index.single in axes) == (grown is not None) and same
+    return not index.terms and grown is None
 
 
 def _odd_index(op: Operator, tensor: str, dimension: int) -> str:
