@@ -1,7 +1,7 @@
 """The library of rules that joint plans use by default: what it says, for tensors of one to four axes, and how it is made.
 
 `python tests/plan_rules.py` proves the rules and writes `proofs/rewrites/library/plans.spz`; `tests/test_joint_library.py` fails
-while the file says something else.  A rule stands here if plans can use it (`formal.rewriting.joint.rules.library.usable`), none that is
+while the file says something else.  A rule stands here if plans can use it (`formal.rewriting.joint.rules.usable.usable`), none that is
 built in says it, and its right side can take less than its left.
 """
 

@@ -229,8 +229,8 @@ def built(changed_to: Change, monkeypatch: pytest.MonkeyPatch, memory: int | Non
     """
     found = searched(memory)
 
-    def other(*of: object, **more: object) -> JointPlanning:
-        planning = build_joint(JointSubject(*of, **more))  # type: ignore[arg-type]
+    def other(subject: JointSubject, *_: object, **__: object) -> JointPlanning:
+        planning = build_joint(subject)
         return replace(planning, problem=changed_to(planning.problem))
 
     planning = replace(found.planning, problem=changed_to(found.planning.problem))

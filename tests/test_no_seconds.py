@@ -18,6 +18,7 @@ SECONDS = {
     "test_bad_command_lines.py": "values that are refused",
     "test_calibrate.py": "seconds for a start of MPI",
     "test_compiling.py": "is about what a clock of the wall leaves out",
+    "test_effort.py": "limits that are made, which nothing waits for",
     "test_external_engines.py": "an engine without end is ended by a clock outside of it",
     "test_given_up.py": "a limit whose process began long before, which nothing waits for",
     "test_heartbeat.py": "is about seconds of silence of a rank, which no search has",

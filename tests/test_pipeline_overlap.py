@@ -630,7 +630,7 @@ def test_leaves_add_up_in_groups_of_their_weights_alone(monkeypatch: pytest.Monk
 
 def test_chains_are_looked_at_wherever_a_leaf_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Units whose cuts say otherwise: a leaf is not about them, and where chains do not join none counts."""
-    _, pieces, units = tiny()
+    (_, pieces, units), leaf_bound = tiny(), runs.leaf_bound
     monkeypatch.setattr(runs, "leaf_bound", lambda units, leaf: 1000)
     (a, b), channels, n = alike_pair(units), Channels((0, 0, 8), (0, 0, 8), (8, 0, 0)), pieces.division.units
     leaf, none = weighed_leaf(a, channels, chains(pieces, a, a + 1)), [0] * n
@@ -647,7 +647,7 @@ def test_chains_are_looked_at_wherever_a_leaf_counts(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(runs, "why_not_one_chain", lambda units: "")
     assert (a, a + 1) in known(broken) and (b, b + 1) not in known(broken)
     with pytest.raises(Wrong, match="has chains and no weights"):
-        runs.leaf_bound(units, replace(leaf, channels=None))
+        leaf_bound(units, replace(leaf, channels=None))
 
 
 def other_pass(units: Units, number: int, k: int) -> str:
