@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from shardproof.formal.plans.pipelines import scheduled
 from shardproof.formal.plans.pipelines.case import Case, cases, orders
 from shardproof.formal.plans.pipelines.job import Job
 from shardproof.formal.plans.pipelines.layouts import even_choices
-from shardproof.formal.plans.pipelines.menus import AS_SLOW, Menus, Option
+from shardproof.formal.plans.pipelines.menus import AS_SLOW, Menus, Option, Sizes
 from shardproof.formal.plans.pipelines.phases import StagePlan
 from shardproof.formal.plans.pipelines.request import PipelineRequest, carry_out_pipelined, is_crowded, pairs_of
 from shardproof.formal.plans.pipelines.scheduled import pipeline_of, schedule_stages, waiting
@@ -275,7 +276,7 @@ def test_all_blocks_are_computed_again_first_only_where_no_stages_have_room(free
     assert cases(replace(free.job, memory=needed), [(4, 8)])[0].roomy()
 
 
-def test_options_that_came_too_late_are_looked_for_again(free: Case) -> None:
+def test_options_that_came_too_late_are_looked_for_again(free: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the time is over no option of less memory is found; with more time the same as by somebody who had it."""
     layouts = even_choices(free.pieces.planning, free.job.division.cuts, next(iter(orders(free))))
     assert layouts is not None
@@ -290,6 +291,9 @@ def test_options_that_came_too_late_are_looked_for_again(free: Case) -> None:
     over.charge(30 * STEPS)
     assert all(len(row) == 1 for row in options(late, over))
     before = len(late._menus.solved) if late._menus is not None else 0
+    with monkeypatch.context() as patched:  # nor is any problem made that nobody has time to solve
+        patched.setattr(Menus, "_priced", lambda *_: pytest.fail("a problem is made after the time is over"))
+        assert all(len(row) == 1 for row in options(late, over))
     assert options(late, work(30.0)) == options(ready, work(30.0))
     assert late._menus is not None and len(late._menus.solved) > before > 0
 
@@ -329,3 +333,15 @@ def test_stages_with_overlap_cost_no_more_than_stages_alone() -> None:
         alone, both = (carry_out_pipelined(replace(asked, overlap=x), limit_of(millions))[0] for x in (False, True))
         assert alone.best is not None and both.best is not None
         assert both.job.overlap and both.best.step <= alone.best.step
+
+
+def test_an_option_that_was_found_is_in_the_list_of_its_unit() -> None:
+    """Lists are made again where there is something new, and are the same objects where there is not."""
+    menus = Menus(None, {}, 1, 1, True, lambda problem, known: (len(known),))  # type: ignore[arg-type]
+    part = SimpleNamespace(vertices=(7,), problem=SimpleNamespace(cost_of=lambda x: 10 + x[0]))
+    menus.names, menus.sizes = ["one"], {0: Sizes({0: np.array([5, 3, 1])}, {0: np.zeros(3, dtype=np.int64)}, b"")}
+    lists = []
+    for price in (0.0, 5.0, 5.0):
+        menus.options[0] = menus._of(0, part, (price,), 1.0)  # type: ignore[arg-type]
+        lists.append(menus.options[0])
+    assert [len(x) for x in lists] == [1, 2, 2] and lists[1] is lists[2]

@@ -300,7 +300,7 @@ class _Search:
         if self.wanted.brought is not None:
             self.bring(self.wanted.brought)
         whole = next((case for case in seeds if case.stages == 1 and self.job.memory is None), None)
-        if whole is not None and len(seeds) > 1 and self.best is None:
+        if whole is not None and len(seeds) > 1 and self.best is None and self.open(whole):
             early = self.clock.share(EARLY_SHARE)
             self.attempt(whole, early)
             if early.over():  # with more time there may be a better one
