@@ -144,15 +144,19 @@ def operator_form(op: Operator, graph: Graph, order: Sequence[str]) -> OperatorF
 
 
 def operator_forms(graph: Graph, orders: Mapping[str, tuple[str, ...]]) -> Mapping[str, OperatorForm]:
-    """Operator -> its form, for class orders as `axis_orders` gives them."""
+    """Operator -> its form, for class orders as `axis_orders` gives them; equal forms are one object."""
     return _operator_forms(SameGraph(graph), tuple(orders[operator_key(op.name)] for op in graph.operators))
 
 
 @lru_cache(maxsize=4)
 def _operator_forms(same: SameGraph, orders: tuple[tuple[str, ...], ...]) -> Mapping[str, OperatorForm]:
-    graph = same.graph
+    graph, known = same.graph, dict[OperatorForm, OperatorForm]()
+
+    def one(form: OperatorForm) -> OperatorForm:
+        return known.setdefault(form, form)
+
     return MappingProxyType(
-        {op.name: operator_form(op, graph, order) for op, order in zip(graph.operators, orders, strict=True)}
+        {op.name: one(operator_form(op, graph, order)) for op, order in zip(graph.operators, orders, strict=True)}
     )
 
 

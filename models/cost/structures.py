@@ -1,9 +1,9 @@
 """What operators and tensors have in common up to names, computed once: placements, layout sets,
 costs, tables.
 
-Every cache is keyed by a *form* (`models.cost.forms`), and what it holds is computed from that form alone (and from
-machine, space and unit, which are the same for all), so two operators share exactly what cannot differ.  Repeated
-layers therefore cost once, whatever their number.
+Every cache is keyed by a *form* (`models.cost.forms`), or by the number or identity of one, and what it holds is
+computed from that form alone (and from machine, space and unit, which are the same for all), so two operators share
+exactly what cannot differ.  Repeated layers therefore cost once, whatever their number.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..program.index import Axis
 from ..program.operators import Operator
 from . import cost
 from .collectives import measured_levels
-from .forms import LayoutForm, OperatorForm, copy_form, layout_form, operator_forms
+from .forms import LayoutForm, copy_form, layout_form, operator_forms
 
 Extents = tuple[tuple[int, bool], ...]
 """Extent of every axis and whether it may be split."""
@@ -34,10 +34,13 @@ Extents = tuple[tuple[int, bool], ...]
 
 @dataclass(frozen=True, eq=False)
 class Keyed:
-    """A layout set and the form that it follows from: equal forms, equal sets."""
+    """A layout set and the form that it follows from: equal forms, equal sets.  `number`: of the form, by which tables
+    are looked up, since every edge asks for its own.
+    """
 
     key: LayoutForm
     layouts: LayoutSet
+    number: int
 
 
 class Structures:
@@ -55,12 +58,13 @@ class Structures:
         self._measured = measured_levels(machine)
         self._forms = operator_forms(graph, orders)
         self._axes: dict[Extents, AxisTables] = {}
-        self._layouts: dict[LayoutForm, LayoutSet] = {}
-        self._costs: dict[OperatorForm, cost.OperatorCosts] = {}
-        self._maps: dict[LayoutForm, Ints | None] = {}
+        self._layouts: dict[LayoutForm, Keyed] = {}
+        self._costs: dict[int, cost.OperatorCosts] = {}  # by the identity of forms, equal ones are one object
+        self._maps: dict[int, Ints | None] = {}
         self._zeros: dict[int, Ints] = {}
-        self._keys: dict[tuple[str, int | None], Keyed] = {}
-        self._number: dict[tuple[LayoutForm, LayoutForm, int], int] = {}
+        self._keys: dict[tuple[int, int | None], Keyed] = {}
+        self._copies: dict[tuple[tuple[int, ...], tuple[str, ...]], Keyed] = {}
+        self._number: dict[tuple[int, int, int], int] = {}
         self.tables: list[Ints] = []
 
     def of_operator(self, op: Operator) -> Ints:
@@ -73,7 +77,7 @@ class Structures:
 
     def of_copy(self, tensor: str) -> Ints:
         """Placements of a tensor's copy: its dimensions are the axes."""
-        return self._axis_tables(self._copy_form(tensor).axes).placements
+        return self._axis_tables(self.copy_layouts(tensor).key.axes).placements
 
     def read(self, op: Operator, position: int) -> Keyed:
         """Layouts in which the operator reads an input."""
@@ -85,14 +89,17 @@ class Structures:
 
     def copy_layouts(self, tensor: str) -> Keyed:
         """Layouts of a tensor's copy."""
-        return self._keyed(self._copy_form(tensor))
+        key = self.graph.tensor(tensor).shape, self.orders[copy_key(tensor)]
+        if key not in self._copies:
+            self._copies[key] = self._keyed(copy_form(*key))
+        return self._copies[key]
 
     def costs(self, op: Operator) -> cost.OperatorCosts:
         """Times of the operator under every placement."""
         form = self._forms[op.name]
-        if form not in self._costs:
-            self._costs[form] = cost.operator_costs(form, self._axis_tables(form.axes), self.machine, self.unit)
-        return self._costs[form]
+        if id(form) not in self._costs:
+            self._costs[id(form)] = cost.operator_costs(form, self._axis_tables(form.axes), self.machine, self.unit)
+        return self._costs[id(form)]
 
     def zeros(self, count: int) -> Ints:
         """The costs of a copy's `count` choices."""
@@ -100,11 +107,11 @@ class Structures:
 
     def choice_map(self, layouts: Keyed) -> Ints | None:
         """Choice -> distinct layout; None for the identity."""
-        if layouts.key not in self._maps:
+        if layouts.number not in self._maps:
             of = layouts.layouts.of_choice
             same = of.shape[0] == len(layouts.layouts) and bool((of == np.arange(of.shape[0])).all())
-            self._maps[layouts.key] = None if same else of
-        return self._maps[layouts.key]
+            self._maps[layouts.number] = None if same else of
+        return self._maps[layouts.number]
 
     def table(self, source: Keyed, target: Keyed, element_bytes: int) -> int:
         """Number of the table of resharding times between two layout sets."""
@@ -127,11 +134,9 @@ class Structures:
             raise TooFine(most)
         return times
 
-    def entries(
-        self, source: Keyed, target: Keyed, element_bytes: int
-    ) -> tuple[tuple[LayoutForm, LayoutForm, int], int]:
+    def entries(self, source: Keyed, target: Keyed, element_bytes: int) -> tuple[tuple[int, int, int], int]:
         """The key of that table, and how many entries it has."""
-        return (source.key, target.key, element_bytes), len(source.layouts) * len(target.layouts)
+        return (source.number, target.number, element_bytes), len(source.layouts) * len(target.layouts)
 
     def _axis_tables(self, axes: tuple[Axis, ...]) -> AxisTables:
         """Placements of the axes (in class order) and their blocks."""
@@ -148,16 +153,14 @@ class Structures:
             tuple(Axis(str(i), n, None, free) for i, (n, free) in enumerate(extents)), placements, hierarchy
         )
 
-    def _copy_form(self, tensor: str) -> LayoutForm:
-        return copy_form(self.graph.tensor(tensor).shape, self.orders[copy_key(tensor)])
-
     def _touched(self, op: Operator, position: int | None) -> Keyed:
-        at = (op.name, position)
-        if at not in self._keys:
-            self._keys[at] = self._keyed(layout_form(self._forms[op.name], position))
-        return self._keys[at]
+        form = self._forms[op.name]
+        if (id(form), position) not in self._keys:
+            self._keys[id(form), position] = self._keyed(layout_form(form, position))
+        return self._keys[id(form), position]
 
     def _keyed(self, form: LayoutForm) -> Keyed:
         if form not in self._layouts:
-            self._layouts[form] = layout_set(form.access, form.shape, self._axis_tables(form.axes), form.reduced)
-        return Keyed(form, self._layouts[form])
+            found = layout_set(form.access, form.shape, self._axis_tables(form.axes), form.reduced)
+            self._layouts[form] = Keyed(form, found, len(self._layouts))
+        return self._layouts[form]

@@ -97,6 +97,9 @@ class Pieces:
         self._scaled: dict[tuple[int, int], Ints] = {}
         self._kept: list[Ints] = []
         self._usages: dict[tuple[int, int, int, bool], list[Usage]] = {}
+        self._inside: dict[tuple[int, int], list[int]] = {}
+        self._steps: dict[tuple[int, int], list[int]] = {}
+        self._within: dict[tuple[int, int], list[int]] = {}
 
     def _owner(self, vertex: int) -> tuple[int, str]:
         d, unit, phase = self.planning.decisions[vertex], self.division.unit, self.division.phase
@@ -293,7 +296,12 @@ class Pieces:
         return self._scaled[key]
 
     def stage_vertices(self, first: int, end: int) -> list[int]:
-        """Vertices of a stage: of its units, of what arrives, of inputs and constants that it reads."""
+        """Vertices of a stage: of its units, of what arrives, of inputs and constants that it reads; listed once."""
+        if (first, end) not in self._inside:
+            self._inside[first, end] = self._stage_vertices(first, end)
+        return self._inside[first, end]
+
+    def _stage_vertices(self, first: int, end: int) -> list[int]:
         ops = self.stage_operators(first, end)
         mine = {self.graph.operators[i].name for i in ops}
         read = {a.tensor for i in ops for a in self.graph.operators[i].inputs}
@@ -307,7 +315,12 @@ class Pieces:
         ]
 
     def stage_operators(self, first: int, end: int) -> list[int]:
-        """Operators of a stage in the order in which it runs them: forward, backward, updates."""
+        """Operators of a stage in the order in which it runs them: forward, backward, updates; listed once."""
+        if (first, end) not in self._steps:
+            self._steps[first, end] = self._stage_operators(first, end)
+        return self._steps[first, end]
+
+    def _stage_operators(self, first: int, end: int) -> list[int]:
         unit, phase = self.division.unit, self.division.phase
         mine = {i for i, u in enumerate(unit) if first <= u < end}
         todo = list(mine)
@@ -346,16 +359,17 @@ class Pieces:
         return self._part(vertices, micro, once, fixed, chain=chain)
 
     def stage_edges(self, first: int, end: int) -> list[int]:
-        """Edges inside a stage, in the order of the problem."""
-        return self._edges(set(self.stage_vertices(first, end)))
+        """Edges inside a stage, in the order of the problem; listed once."""
+        if (first, end) not in self._within:
+            self._within[first, end] = self._edges(set(self.stage_vertices(first, end)))
+        return self._within[first, end]
 
     def seconds(self, first: int, end: int, x: Mapping[int, int]) -> Seconds:
         """What a stage takes under choices x (vertex of the whole problem -> choice)."""
         whole, total = self.planning.problem, {"F": 0, "B": 0, "U": 0}
-        inside = set(self.stage_vertices(first, end))
-        for v in inside:
+        for v in self.stage_vertices(first, end):
             total[self.phase[v]] += int(whole.vertices[v].cost[x[v]])
-        for k in self._edges(inside):
+        for k in self.stage_edges(first, end):
             total["U" if self.once[k] else self.edge_phase[k]] += self.moving(k, x, x)
         return Seconds(total["F"], total["B"], total["U"])
 

@@ -25,7 +25,7 @@ def ceil_sum(terms: Sequence[tuple[Fraction, Ints]]) -> Ints:
     """
     denominator = lcm(*(c.denominator for c, _ in terms))
     scaled = [
-        (int(c * denominator), a) for c, a in terms if c and a.any()
+        (c.numerator * (denominator // c.denominator), a) for c, a in terms if c and a.any()
     ]  # a coefficient without anything to count may be of any size
     shape = terms[0][1].shape
     bound = sum(c * int(a.max(initial=0)) for c, a in scaled) + denominator

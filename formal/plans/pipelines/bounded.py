@@ -117,10 +117,16 @@ class Bounded:
         return self._joined
 
     def _built(self, machine: Machine, limit: int | None, joined: bool) -> Planning:
-        """A problem, and a note of what its check takes."""
-        begun = process_time()
-        planning = build(self.graph, machine, self.job.where, limit, self.in_time)
-        self.job.check_s[self.stages, self.micro, joined] = problem_check_s(process_time() - begun)
+        """A problem, built or from the shelf, and a note of what its check takes."""
+        shelf, case = self.job.shelf, (self.stages, self.micro, joined)
+        known = None if shelf is None else shelf.get((self.job.graph.sha256(), *case))
+        if known is None:
+            begun = process_time()
+            planning = build(self.graph, machine, self.job.where, limit, self.in_time)
+            known = planning, problem_check_s(process_time() - begun)
+            if shelf is not None:
+                shelf.put((self.job.graph.sha256(), *case), *known)
+        planning, self.job.check_s[case] = known
         return planning
 
     def in_time(self, done: int, total: int) -> None:
@@ -130,7 +136,7 @@ class Bounded:
             raise TooSlow(f"tables of {self.job.where.name!r} do not fit into the time limit: {less}")
 
     def adopt_tables(self, other: Bounded) -> None:
-        """Take the tables of an equal case of another search of the same step."""
+        """Take the tables of an equal case of another search of the same step, which may have left the shelf."""
         if self._pieces is None and other._pieces is not None:
             key = self.stages, self.micro, False
             self._pieces, self.job.check_s[key] = other._pieces, other.job.check_s[key]

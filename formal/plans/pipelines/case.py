@@ -19,6 +19,7 @@ from ....models.pipelines.work import PER_SECOND
 from ....models.problem.selection_problem import SelectionProblem
 from ....models.text import Inapplicable, InputError
 from ...selection.model.clock import Clock, Overdue
+from ...selection.options import options_in_use
 from ...selection.relax_resources import relax_resources
 from ...selection.solve import solve
 from ..simple import simple_plans
@@ -66,6 +67,8 @@ class Case(Bounded):
     """Options of units, which serve all cuts."""
     _fits: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
     """Hash of a stage's problem without memory -> solutions that fitted into the memory of an equal stage."""
+    _timed: dict[tuple[int, int, int | None, tuple[tuple[int, int], ...]], StagePlan] = field(default_factory=dict)
+    """Stages with their orders: every schedule asks again for those that may run less far ahead."""
 
     def forget(self) -> None:
         """Give the tables back; leaves and bound stay."""
@@ -73,6 +76,7 @@ class Case(Bounded):
         self._menus = None
         self._prepared.clear()
         self._fits.clear()
+        self._timed.clear()
 
     def plan(
         self, starts: tuple[int, ...], clock: Clock, order: tuple[int, ...], channels: Channels | None = None
@@ -93,7 +97,8 @@ class Case(Bounded):
         common, settled = self.common_copies, dict[int, int]()
         if max(len(self.pieces.stage_vertices(i, j)) for i, j in runs) > MOST_WHOLE:
             stages = self._by_units(pieces, starts, clock.share(MENU_SHARE), layouts)
-            if stages is None or self.slack(stages) <= FAR:
+            # leaves of weighted channels leave out what waits, so they are far from every stage
+            if stages is None or self.job.overlap or self.slack(stages) <= FAR:
                 return stages
             self._menus = None
         clock = clock.share(PLAN_SHARE)
@@ -157,9 +162,13 @@ class Case(Bounded):
         """A stage with its times; where phases overlap, in orders that are found (`phases`)."""
         if not self.job.overlap:
             return StagePlan(first, end, choices, self.pieces.seconds(first, end, choices))
-        return stage_with_times(
-            self.pieces, (first, end), choices, self.job.memory is not None, self.job.orders, ahead, clock
-        )
+        key = first, end, ahead, tuple(sorted(choices.items()))
+        if key not in self._timed or clock is not None:
+            limited = self.job.memory is not None
+            self._timed[key] = stage_with_times(
+                self.pieces, (first, end), choices, limited, self.job.orders, ahead, clock
+            )
+        return self._timed[key]
 
     def within(self, first: int, end: int, choices: dict[int, int], kept: int, limit: int) -> StagePlan | None:
         """A stage whose reshardings run as far ahead as fits, or one after another; None if that does not fit."""
@@ -286,7 +295,9 @@ class Case(Bounded):
             if again is not None:
                 return again
         limited = self.pieces.with_memory_rows(part, self.pieces.usages(i, j, kept, self.micro > 1), limit)
-        answer = relax_resources(limited.problem, clock=clock.share(FIT_SHARE), gap=LEAF_GAP)
+        asked = options_in_use()
+        options = replace(asked, tree=replace(asked.tree, least_limit_s=0.0))  # that nothing fits is answer enough
+        answer = relax_resources(limited.problem, clock=clock.share(FIT_SHARE), gap=LEAF_GAP, options=options)
         if answer.solution is None:
             return None
         known.append(answer.solution)

@@ -16,12 +16,13 @@ from ....models.pipelines.nodes import single
 from ....models.pipelines.work import Amounts, amounts, unit_live_bytes, unit_peak_bytes
 from ....models.program.graph import Graph
 from .phases import Memo
+from .shelf import Shelf
 
 
 @dataclass(frozen=True)
 class Job:
     """What is planned: a training step, divided, on a machine; `forbidden`: what it goes without; `overlap`: whether
-    reshardings run beside operators inside a phase.
+    reshardings run beside operators inside a phase; `shelf`: of tables that other searches of the job have built too.
     """
 
     graph: Graph
@@ -31,6 +32,7 @@ class Job:
     memory: int | None
     forbidden: tuple[str, ...] = ()
     overlap: bool = False
+    shelf: Shelf | None = field(default=None, compare=False, repr=False)
     orders: Memo = field(default_factory=dict, compare=False, repr=False)
     check_s: dict[tuple[int, int, bool], float] = field(default_factory=dict, compare=False, repr=False)
     """(stages, micro-batches, whether of nodes) -> processor seconds that the check of that problem takes, of all whose

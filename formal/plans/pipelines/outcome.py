@@ -15,15 +15,21 @@ from .job import Job
 from .phases import StagePlan
 from .scheduled import Scheduled
 
+Triple = tuple[int, int, int]
+"""Stages, micro-batches, chunks a stage."""
+
 
 @dataclass(frozen=True, eq=False)
 class SearchOutcome:
-    """The best plan (None: none was found), all cases with their bounds, and the least of these."""
+    """The best plan (None: none was found), all cases with their bounds, and the least of these; `failed`: those
+    in which no plan was found in all the time that it was looked for.
+    """
 
     job: Job
     best: Scheduled | None
     cases: list[Case]
     lower_bound: int
+    failed: frozenset[Triple] = frozenset()
 
     def certificate(self) -> PipelineCertificate:
         """What is claimed of the best plan."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil
 from typing import Final
@@ -28,10 +28,10 @@ from ..time_limit import SAFE, TimeLimit
 from .bounded import NO_STEP
 from .case import cases
 from .job import Job
-from .outcome import SearchOutcome
+from .outcome import SearchOutcome, Triple
 from .recompute import SHARE, TIGHT_SHARE, CandidateOutcome, Turns, plan_with_checkpointing
-from .scheduled import Scheduled
 from .search import Wanted, search_pairs
+from .shelf import Shelf
 
 AUTO: Final = "auto"
 MOST_CHUNKS: Final = 16
@@ -50,9 +50,6 @@ of what it costs with both beside each other, so many cases are looked at.
 
 IN_TURN_GAP: Final = Fraction(1, 20)
 """How near such a plan has to be to the best of its kind: it is a beginning."""
-
-Triple = tuple[int, int, int]
-"""Stages, micro-batches, chunks a stage."""
 
 
 def pairs_of(
@@ -200,15 +197,16 @@ def require_cut(request: PipelineRequest) -> tuple[TrainingStep, list[tuple[int,
 
 def is_crowded(request: PipelineRequest, step: TrainingStep, pairs: Sequence[tuple[int, int]]) -> bool:
     """Whether there is no room without recomputation, neither on the whole machine (`tight`) nor for the activations of
-    any number of micro-batches on the most stages.
+    any number of stages and micro-batches.
     """
+    if not request.tight:
+        return False
     cut = divide(step.graph, step.passes)
-    most = max((p for p, _ in pairs if p <= cut.units), default=1)
-    if not request.tight or most == 1:
-        return request.tight
     where = request.space or default_space(request.machine)
     job = Job(step.graph, cut, request.machine, where, request.memory, request.without, request.overlap)
-    return not any(case.roomy() for case in cases(job, [(p, m) for p, m in pairs if p == most]))
+    several = [(p, m) for p, m in pairs if p <= cut.units and (p, m) != (1, 1)]
+    # most stages and micro-batches first: the less a stage does at once, the likelier it has room
+    return not any(case.roomy() for pair in reversed(several) for case in cases(job, [pair]))
 
 
 def carry_out_pipelined(
@@ -233,13 +231,13 @@ def carry_out_pipelined(
         first = replace(searches, request=in_turn, enough=IN_TURN_SHARE)
         found, tried = first.search(within, lambda seconds: None)
         blocks = min(((t.step, t.blocks) for t in tried if t.step is not None), default=(0, None))[1]
-        return searches.search(within, hold, found.best, blocks)
+        return searches.search(within, hold, found, blocks)
 
 
 @dataclass(frozen=True, eq=False)
 class _Searches:
     """What is searched for a request: one step, or those with several numbers of recomputed blocks.  `enough`: of the
-    time, after which a plan is enough.
+    time, after which a plan is enough.  `shelf`: tables, which plans with and without overlap share.
     """
 
     request: PipelineRequest
@@ -248,11 +246,16 @@ class _Searches:
     tell: Callable[[str], None]
     insist: bool
     enough: float = 1.0
+    shelf: Shelf = field(default_factory=Shelf)
 
     def search(
-        self, within: Clock, hold: Callable[[float], None], brought: Scheduled | None = None, blocks: int | None = None
+        self,
+        within: Clock,
+        hold: Callable[[float], None],
+        brought: SearchOutcome | None = None,
+        blocks: int | None = None,
     ) -> tuple[SearchOutcome, tuple[CandidateOutcome, ...]]:
-        """See `carry_out_pipelined`.  `brought`: a plan that is known, with `blocks` recomputed where that is open;
+        """See `carry_out_pipelined`.  `brought`: plans that are known, with `blocks` recomputed where that is open;
         `hold`: hears how many processor seconds the check takes.
         """
         request, steps = self.request, list[int]()  # of other numbers of recomputed blocks
@@ -260,8 +263,9 @@ class _Searches:
 
         def plan(which: str, clock: Clock) -> SearchOutcome:
             job = self._job(which)
-            same = brought is not None and brought.case.job.graph.sha256() == job.graph.sha256()
-            wanted = Wanted(min([elsewhere, *steps]), not steps, self.insist, brought if same else None, self.enough)
+            wanted = Wanted(min([elsewhere, *steps]), not steps, self.insist, enough=self.enough)
+            if brought is not None and brought.job.graph.sha256() == job.graph.sha256():
+                wanted = replace(wanted, brought=brought.best, failed=brought.failed)
             fits = self._fitting(job.division.units)
             more = triples_of(request, fits, job.division.units)
             found = search_pairs(job, fits, clock, request.gap, self.tell, more, hold, wanted)
@@ -281,7 +285,8 @@ class _Searches:
         made = request.make(which) or self.step
         cut = divide(made.graph, made.passes)
         where = request.space or default_space(request.machine)
-        return Job(made.graph, cut, request.machine, where, request.memory, request.without, request.overlap)
+        without, overlap = request.without, request.overlap
+        return Job(made.graph, cut, request.machine, where, request.memory, without, overlap, self.shelf)
 
     def _fitting(self, units: int) -> list[tuple[int, int]]:
         """Pairs for which there are enough units: what has too few is refused later, if none has."""

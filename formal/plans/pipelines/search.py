@@ -22,7 +22,7 @@ from .case import FAR, Case, cases, orders
 from .cuts import best_cut
 from .interleaved import InterleavedCase, interleaved_case
 from .job import Job
-from .outcome import SearchOutcome
+from .outcome import SearchOutcome, Triple
 from .phases import StagePlan
 from .scheduled import Scheduled, schedule_stages
 
@@ -34,6 +34,10 @@ TRY_SHARE = 0.01
 
 LOOKS_SHARE = 0.4
 """Of the time: after it a plan is made, whatever cases were not looked at."""
+
+BROUGHT_SHARE = 0.8
+"""The same where a plan was brought: a look costs little then, and one case that nobody looked at is the bound of all.
+"""
 
 FIRST_SHARE = 0.5
 """Of the time that is left, for the first plans where there are other numbers of stages to look at."""
@@ -67,15 +71,21 @@ class Tell(Protocol):
 class Wanted:
     """What is wanted of a search.  `below`: picoseconds of a plan from elsewhere: what is no better needs no search;
     `needed`: but one plan is looked for, however long it takes; `insist`: one that comes late is better than none;
-    `brought`: a plan of the same step with reshardings and operators one after another; `enough`: of the time, after
-    which a plan is enough.
+    `brought`: a plan of the same step with reshardings and operators one after another; `failed`: cases (stages,
+    micro-batches, chunks) in which that search found none, as what runs ahead takes more memory; `enough`: of the time,
+    after which a plan is enough.
     """
 
     below: int = NO_STEP
     needed: bool = True
     insist: bool = True
     brought: Scheduled | None = None
+    failed: frozenset[Triple] = frozenset()
     enough: float = 1.0
+
+
+def _triple(case: Case) -> Triple:
+    return case.stages, case.micro, case.chunks
 
 
 def _seeds(found: Sequence[Case]) -> list[Case]:
@@ -128,7 +138,7 @@ def search_pairs(
     if wanted.insist:
         search_of.at_last()
     best, most = search_of.best, search_of.most
-    return SearchOutcome(job, best, found, min([most, *(c.bound for c in found)]))
+    return SearchOutcome(job, best, found, min([most, *(c.bound for c in found)]), frozenset(search_of.failed))
 
 
 class _Search:
@@ -148,7 +158,8 @@ class _Search:
         self.best: Scheduled | None = None
         self.most = NO_STEP
         self.slack: dict[int, Fraction] = {}
-        self.tried: set[int] = set()
+        self.tried: set[int] = {id(c) for c in found if _triple(c) in wanted.failed}
+        self.failed: set[Triple] = set()
         self.last: Case | None = None
         self.longer: Clock | None = None
         self.job = found[0].job
@@ -243,14 +254,19 @@ class _Search:
         clock = clock or self.clock
         self.turn_to(case)
         self.tried.add(id(case))
-        tried = list[tuple[int, ...]]()
+        tried, fits = list[tuple[int, ...]](), False
         for cut in dict.fromkeys([best_cut(case), *case.begins]):
             tried.append(cut)
-            if self.late() or (cut and self.attempt_cut(case, cut, clock)):  # none: leaves say that no cut fits
+            if self.late():
+                break
+            fits = bool(cut) and self.attempt_cut(case, cut, clock)  # no cut: leaves say that none fits
+            if fits:
                 break
         within = case.cut_within()
         if within is not None and within not in tried and not self.late():
-            self.attempt_cut(case, within, clock)
+            fits |= self.attempt_cut(case, within, clock)
+        if not fits and not clock.over():
+            self.failed.add(_triple(case))
         self.say(case)
 
     def attempt_cut(self, case: Case, cut: tuple[int, ...], clock: Clock) -> bool:
@@ -296,11 +312,12 @@ class _Search:
         of many stages: their tables are small, and there is most room; then others have their turn as long as there is
         time for first plans, since least bounds say little of what fits.  Cases that nobody could look at come last.
         """
+        if self.wanted.brought is not None and self.bring(self.wanted.brought):
+            return
         seeds = [case for case in _seeds(self.found) if case.bound < NO_STEP]
-        if self.wanted.brought is not None:
-            self.bring(self.wanted.brought)
         whole = next((case for case in seeds if case.stages == 1 and self.job.memory is None), None)
-        if whole is not None and len(seeds) > 1 and self.best is None and self.open(whole):
+        untried = whole is not None and id(whole) not in self.tried
+        if whole is not None and untried and len(seeds) > 1 and self.best is None and self.open(whole):
             early = self.clock.share(EARLY_SHARE)
             self.attempt(whole, early)
             if early.over():  # with more time there may be a better one
@@ -318,17 +335,16 @@ class _Search:
             seeds.remove(case)
             self.first(case)
 
-    def bring(self, plan: Scheduled) -> None:
-        """The placements of a plan in which nothing runs beside operators, in orders in which it does; and then a plan
-        of its own of the same case, whose tables are there.
+    def bring(self, plan: Scheduled) -> bool:
+        """The placements of a plan in which nothing runs beside operators, in orders in which it does; then a look at
+        every case that may be better, as their tables are there, and a plan of its own of the same case.  Whether that
+        plan could be taken over.
         """
-        theirs = plan.case
-        same = (theirs.stages, theirs.micro, theirs.chunks)
-        case = next((c for c in self.found if (c.stages, c.micro, c.chunks) == same), None)
+        case = next((c for c in self.found if _triple(c) == _triple(plan.case)), None)
         if case is None:
-            return
+            return False
         self.turn_to(case)
-        case.home.adopt_tables(theirs.home)
+        case.home.adopt_tables(plan.case.home)
         beside = [case.time_stage(s.first, s.end, s.choices) for s in plan.stages]
         for stages in (beside, plan.stages):  # what runs ahead may not have room
             made = schedule_stages(case, stages, self.try_seconds, self.clock, like=plan)
@@ -336,7 +352,14 @@ class _Search:
                 self.best, self.most = made, made.step
                 break
         self.say(case)
+        looking = self.clock.at_most(None).share(BROUGHT_SHARE)
+        while not looking.over():
+            least = min((c for c in self.found if not c.looked and self.open(c)), key=lambda c: c.bound, default=None)
+            if least is None:
+                break
+            self.look(least)
         self.first(case)
+        return self.best is not None
 
     def first(self, case: Case) -> None:
         """A plan of a case of which little is known, unless it was tried, or cannot be better."""

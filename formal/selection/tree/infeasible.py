@@ -105,7 +105,7 @@ def least_limit(run: Run) -> LeastLimit:
     from .dense_search import DenseSearch  # compiled loops: other problems start without them
 
     problem, at = run.problem, run.options.tree
-    if problem.limit is None:
+    if problem.limit is None or at.least_limit_s <= 0:
         return None, None
     clock = run.clock.beside(min(at.least_limit_s, max(at.least_s, run.clock.remaining_s())))
     low, best = problem.limit, None
