@@ -12,6 +12,7 @@ from budgets import limited as limit_of
 from budgets import work
 
 from shardproof.formal.plans.pipelines import bounded, shelf
+from shardproof.formal.plans.pipelines import request as request_module
 from shardproof.formal.plans.pipelines.case import Case, cases, orders
 from shardproof.formal.plans.pipelines.job import Job
 from shardproof.formal.plans.pipelines.request import PipelineRequest, carry_out_pipelined, is_crowded
@@ -45,9 +46,7 @@ def job(step: TrainingStep) -> Job:
     return Job(step.graph, division, load_machine("localhost:4"), space("one-per-level"), None, overlap=True)
 
 
-def test_tables_of_a_case_are_built_once_with_and_without_overlap(
-    step: TrainingStep, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_of_a_case_are_built_once_with_and_without_overlap(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search turns from case to case and comes back, and the search with overlap asks for the same problems."""
     built, real = Counter[object](), bounded.build
 
@@ -55,14 +54,34 @@ def test_tables_of_a_case_are_built_once_with_and_without_overlap(
         built[graph.sha256(), machine.hierarchy] += 1
         return real(graph, machine, *rest)
 
+    def build_all(kept: Shelf | None) -> list[int]:
+        built.clear()
+        for overlap in (False, True):
+            shared = replace(job, overlap=overlap, shelf=kept)
+            assert search_pairs(shared, PAIRS, work(30.0), Fraction(0)).best is not None
+        return sorted(built.values())
+
     monkeypatch.setattr(bounded, "build", counted)
+    once = build_all(Shelf())
+    assert len(once) > 2 and once == [1] * len(once)
+    assert len(build_all(None)) == len(once) and max(built.values()) > 1
+    monkeypatch.setattr(shelf, "MOST_BYTES", 0)
+    assert max(build_all(Shelf())) > 1
+
+
+def test_both_searches_of_a_request_have_one_shelf(step: TrainingStep, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[bool, Shelf | None]] = []
+    real = request_module.search_pairs
+
+    def noted(job: Job, *rest):  # type: ignore[no-untyped-def]
+        seen.append((job.overlap, job.shelf))
+        return real(job, *rest)
+
+    monkeypatch.setattr(request_module, "search_pairs", noted)
     request = PipelineRequest(lambda which: step, load_machine("localhost:4"), overlap=True)
     assert carry_out_pipelined(request, limit_of(1.0))[0].best is not None
-    assert len(built) > 2 and set(built.values()) == {1}
-    built.clear()
-    monkeypatch.setattr(shelf, "MOST_BYTES", 0)
-    assert carry_out_pipelined(request, limit_of(1.0))[0].best is not None
-    assert max(built.values()) > 1  # without a shelf they are built again
+    assert [overlap for overlap, _ in seen] == [False, True]
+    assert seen[0][1] is seen[1][1] is not None
 
 
 def test_the_tables_that_were_used_longest_ago_go(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
