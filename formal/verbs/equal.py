@@ -133,9 +133,7 @@ def equal_command(publisher: Publisher, given: EqualOptions) -> int:
     for line in _lines(question):
         say(line)
     if proved:
-        count = len(question.results[0]) if given.alike else sum(len(r) for r in question.results)
-        each = "of each, " if given.alike else ""
-        say(f"equal: {count} outputs {each}on {question.many} ranks, proved over the real numbers")
+        say(f"equal: {question.outputs} outputs on {question.many} ranks, proved over the real numbers")
         if tie is not None and received is not None:
             say(f"{published.kind.lower()}: plan {tie.found.identity[:12]}..", f"bytes: {received.words}")
         say(f"assumed: {', '.join(published.assumptions)}")
