@@ -85,7 +85,8 @@ class EqualOptions:
 @click.option(
     "--alike",
     metavar="SIZES",
-    help="Ranks of a mesh of these sizes, such as 64x8, are alike: those at its corners run, and no others.",
+    help="Ranks of a mesh of these sizes, such as 64x8, are alike: those at its corners run, and no others; of a plan"
+    " with stages those of every stage.",
 )
 @click.option("--seed", type=Count(0, 1 << 31), default=0, show_default=True, help="Of the numbers that are drawn.")
 @click.option(
