@@ -71,7 +71,7 @@ def row(kind: str, layers: int, mesh: tuple[int, ...]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kind", default="llama")
-    parser.add_argument("--cases", default="1x2,4x2,16x2,4x4,4x8,16x8,1x8x8")
+    parser.add_argument("--cases", default="1x2,16x2,4x8,16x8,1x8x8,1x64x8,16x64x8,126x64x8")
     parser.add_argument("--positions", type=int, default=models.S, help="of a text; fewer for many layers and ranks")
     parser.add_argument("--page", action="store_true")
     asked = parser.parse_args()
@@ -88,8 +88,8 @@ def main() -> None:
         print(lines[-1], flush=True)
         if asked.page:
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            words = f"--kind {asked.kind} --cases .. --positions {models.S} --page"
-            command = f"`python tests/benchmarks/equal_growth.py {words}`"
+            words = f"--kind {asked.kind} --positions {models.S} --page"
+            command = f"`python tests/benchmarks/equal_growth.py {words}`, or in pieces (`--cases`)"
             words = (
                 f"{command}: outputs and all gradients, {models.HEADS} heads of {models.D}; processor seconds of all"
             )
