@@ -22,7 +22,7 @@ _kept: dict[Hashable, Any] = {}
 @contextmanager
 def keeping_choices() -> Iterator[None]:
     """While it is entered, what DTensor chose before is not weighed again; nothing if PyTorch has other inner parts."""
-    inner = sys.modules.get("torch.distributed.tensor._sharding_prop")
+    inner: Any = sys.modules.get("torch.distributed.tensor._sharding_prop")
     select = getattr(inner, "_select_min_cost_strategy", None)
     if inner is None or select is None:
         yield
