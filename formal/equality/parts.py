@@ -253,7 +253,10 @@ class Places:
         if near is None:
             sizes = [1 if n == m or not n else m - n + 1 for n, m in zip(shape, whole, strict=True)]
             yield from product(
-                *(sorted(range(k), key=lambda x, u=u: (x != u, x)) for k, u in zip(sizes, usual, strict=True))
+                *(
+                    [*range(u, min(u + 1, k)), *(x for x in range(k) if x != u)]
+                    for k, u in zip(sizes, usual, strict=True)
+                )
             )
             return
         there = near[tuple(slice(0, m - n + 1) for n, m in zip(shape, whole, strict=True))]
