@@ -249,7 +249,7 @@ INFINITE = (("eq", -inf, False), ("gt", -inf, True), ("ge", -inf, True), ("lt", 
 
 
 @pytest.mark.parametrize(("operator", "number", "holds"), INFINITE)
-@pytest.mark.parametrize("start", ["log", "log1p", "scaled", "neg", "input", "softmax"])
+@pytest.mark.parametrize("start", ["log", "log1p", "scaled", "neg", "whole", "input", "softmax"])
 @pytest.mark.parametrize("related", [False, True])
 def test_a_logarithm_that_may_be_of_zero_is_no_number_where_it_is_cut_off(
     operator: str, number: float, holds: bool, start: str, related: bool
@@ -262,6 +262,9 @@ def test_a_logarithm_that_may_be_of_zero_is_no_number_where_it_is_cut_off(
         if start == "softmax":
             total = p.do("sum", (p.do("exp", (0,), (4,)),), (1,), dims=(0,), keep=True)
             return p.do("sub", (0, p.do("log", (total,), (1,))), (4,))
+        if start == "whole":  # what is above 0 and below 1 is 0 as a whole number
+            whole = p.do("cast", (p.do("exp", (0,), (4,)),), (4,), "int64", dtype="int64", was=F)
+            return p.do("log", (p.do("cast", (whole,), (4,), dtype=F, was="int64"),), (4,))
         z = p.do("log1p" if start == "log1p" else "log", (p.do("maximum", (0,), (4,), number=0.0),), (4,))
         if start == "log1p":
             return z

@@ -17,13 +17,14 @@ from budgets import some_or_all
 from test_equal_mutants import differs
 
 from shardproof.formal.equality.alike import AlikeQuestion, alike_question, corner_ranks
-from shardproof.formal.equality.mesh_numbers import run_mesh
+from shardproof.formal.equality.mesh_numbers import run_meshes
 from shardproof.formal.equality.numbers import run_ranks, run_single
 from shardproof.formal.equality.parts import part_elements
 from shardproof.formal.equality.question import ProgramWithSources, Question
 from shardproof.models.equality.captured import Captured
 from shardproof.models.equality.pair import Pair, Part
 from shardproof.models.equality.program import RankProgram, Step, Word
+from shardproof.models.equality.schedule import Stuck
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.text import InputError
 from shardproof.proofs.container.archive import read_container
@@ -145,7 +146,7 @@ def test_stacks_are_what_all_ranks_have(name: str) -> None:
     given = {n: part_elements(wholes[g.of], g) for n, g in stacked.given[0] if isinstance(g, Part)}
     made = run_single(stacked.ranks[0], given)
     corners = list(np.ndindex(SIZES))
-    fast = run_mesh(pair.ranks[0], SIZES, {n: made[n] for n, _ in pair.given[0]}, corners)
+    (fast,) = run_meshes(pair.ranks, SIZES, [{n: made[n] for n, _ in pair.given[0]}], corners)
     (_, out), *_ = pair.ranks[0].outputs
     for one, values in zip(fast, ranks, strict=True):
         np.testing.assert_allclose(one[out].astype(float), values[out].astype(float), rtol=1e-12)
@@ -318,21 +319,24 @@ def test_ranks_that_were_not_captured_are_an_assumption() -> None:
 
 def of_corners(pair: Pair, wrong: int | None = None) -> AlikeQuestion:
     """The question of a mesh's corners; `wrong`: a step that is another one on every rank."""
-    asked = question(pair)
+    asked, stages = question(pair), len(pair.ranks)
     if wrong is not None:
         for rank in range(len(asked.ranks)):
             asked = with_fault(asked, rank, wrong)
-    corners = [asked.ranks[r] for r in corner_ranks(pair.mesh.sizes)]
+    corners = [asked.ranks[r] for r in corner_ranks(pair.mesh.sizes, stages)]
     programs = [Captured(c.program, c.arrays, {}, ()) for c in (asked.single, *corners)]
-    return alike_question(programs[0], programs[1:], pair.mesh.sizes)
+    return alike_question(programs[0], programs[1:], pair.mesh.sizes, stages)
 
 
-@pytest.mark.parametrize("pair", [meshes.mlp(3, 2), meshes.mlp(64, 8), meshes.mlp(1, 5)])
+@pytest.mark.parametrize(
+    "pair", [meshes.mlp(3, 2), meshes.mlp(64, 8), meshes.mlp(1, 5), meshes.pipeline(2), meshes.pipeline(64)]
+)
 def test_corners_of_a_mesh_are_enough_for_ranks_that_are_alike(pair: Pair) -> None:
     asked = of_corners(pair)
     assert asked.differs(0) is None and asked.many == sum(map(len, pair.mesh.ranks))
     found = asked.pair()
-    assert found.mesh.captured == tuple(corner_ranks(pair.mesh.sizes))
+    assert found.mesh.captured == tuple(corner_ranks(pair.mesh.sizes, len(pair.ranks)))
+    assert asked.outputs == sum(map(len, meshes.rank_by_rank(found).results))
     result = check_pair(found, Budget.with_large())
     assert result.verdict is Verdict.PROVED
     assert ("alike-ranks" in result.assumptions) is (len(found.mesh.captured) < asked.many)
@@ -343,6 +347,42 @@ def test_corners_of_a_mesh_are_enough_for_ranks_that_are_alike(pair: Pair) -> No
 def test_ranks_that_are_alike_and_wrong_are_different() -> None:
     found = of_corners(meshes.mlp(8, 4, 3), 6).differs(0)
     assert found is not None and found.output == "loss" and found.rank in corner_ranks((8, 4))
+
+
+def with_stage(pair: Pair, stage: int, program: RankProgram) -> Pair:
+    return replace(pair, ranks=(*pair.ranks[:stage], program, *pair.ranks[stage + 1 :]))
+
+
+def test_stages_whose_corners_are_alike_and_wrong_are_different() -> None:
+    pair = meshes.pipeline(5)
+    got, *steps = pair.ranks[1].steps
+    wrong = replace(steps[0], operator="neg", reads=got.makes)
+    asked = of_corners(with_stage(pair, 1, replace(pair.ranks[1], steps=(got, wrong))))
+    found = asked.differs(0)
+    assert found is not None and found.output == "y" and found.rank in corner_ranks((5,), 2)[3:]
+
+
+def test_stages_that_wait_for_ever_are_different() -> None:
+    pair = meshes.pipeline(5)
+    unsent = replace(pair.ranks[0], steps=pair.ranks[0].steps[:-1])
+    with pytest.raises(Stuck, match="wait for one another for ever: rank 5 at recv"):
+        run_stages(with_stage(pair, 0, unsent))
+    twice = replace(pair.ranks[0], steps=(*pair.ranks[0].steps, pair.ranks[0].steps[-1]))
+    with pytest.raises(Stuck, match="never received: rank 0 at send"):
+        run_stages(with_stage(pair, 0, twice))
+
+
+def run_stages(pair: Pair) -> None:
+    given = {n: np.ones((1, *pair.ranks[0].tensors[n].shape)) for n, _ in pair.given[0]}
+    run_meshes(pair.ranks, pair.mesh.sizes, [given, {}], [(0,)])
+
+
+def test_messages_among_the_ranks_of_a_mesh_are_refused() -> None:
+    send, recv = Step("send", (0,), (), (("to", 0), ("tag", 0))), Step("recv", (), (1,), (("of", 0), ("tag", 0)))
+    program = replace(meshes.mlp(4, 2).ranks[0], steps=(send, recv))
+    corners = [Captured(program, {}, {}, ()) for _ in corner_ranks((4, 2))]
+    with pytest.raises(InputError, match="send to one another"):
+        alike_question(corners[0], corners, (4, 2))
 
 
 def test_corners_that_are_not_alike_are_refused() -> None:

@@ -1,5 +1,6 @@
 """Verb `equal` of plans with stages: the exported file's stages, under torch's own runtime of the plan's schedule, take
-the step that one device takes; a file that was changed does not, and what cannot be run so is refused by name.
+the step that one device takes, all ranks or the corners of every stage; a file that was changed does not, and what
+cannot be run so is refused by name.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     machine, optimizer = request.param
     folder = tmp_path_factory.mktemp("staged")
     (folder / "model.py").write_text(MODEL)
+    (folder / "each.json").write_text(str(int(machine.rpartition(":")[2]) // 2))
     words = ["plan", f"{folder / 'model.py'}:net", "--machine", machine, "--train", optimizer, "--pipeline", "2:2"]
     limit = ["--loss", "squared-error", "--work-limit", "3M"]
     assert command([*words, *limit, "-o", str(folder / "plan.spz")]) in (0, 5)
@@ -69,6 +71,21 @@ def test_stages_take_the_step_of_one_device(made: Path, capsys: pytest.CaptureFi
     first = {row["tensor"] for row in rows if row["rank"] == 0}
     assert "output.0.weight" in first and not {"output.loss", "output.4.weight"} & first, "each stage has its own"
     assert said(capsys, "check", proof)[1]["verdict"] == "proved"
+
+
+def test_corners_of_every_stage_stand_for_its_ranks(
+    made: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    net, plan, proof = f"{made / 'model.py'}:net", str(made / "plan.spz"), str(tmp_path / "c.spz")
+    each = json.loads((made / "each.json").read_text())
+    code, found = said(capsys, "equal", net, plan, "--alike", str(each), "-o", proof)
+    assert (code, found["verdict"], found["ranks"]) == (0, "equal", 2 * each), found["reason"]
+    assert said(capsys, "check", proof)[1]["verdict"] == "proved"
+    text = (made / "layout.py").read_text()
+    line = "loss_fn=loss, **options)"
+    (tmp_path / "wrong.py").write_text(text.replace(line, f"loss_fn=loss, scale_grads=False, {line[14:]}"))
+    code, found = said(capsys, "equal", net, str(tmp_path / "wrong.py"), "--alike", str(each))
+    assert (code, found["verdict"]) == (10, "different")
 
 
 @pytest.mark.parametrize(
@@ -97,6 +114,7 @@ def test_what_does_not_fit_is_refused(made: Path, capsys: pytest.CaptureFixture[
     for words, words_said in (
         ([net, plan, "--grad"], "leave --grad out"),
         ([net, plan, "--ranks", "3"], "leave --ranks out"),
+        ([net, plan, "--alike", "7"], "for 2 stages of"),
         ([net, str(tmp_path / "layouts.py")], "--layouts-only"),
         ([net, "--plan", plan], "--without stages"),
         ([f"{made / 'model.py'}:one", f"{made / 'model.py'}:shapeless", "--ranks", "2"], "input_args"),

@@ -7,15 +7,16 @@ nothing with this.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 
 import numpy as np
 
 from ...models.equality.program import COLLECTIVES, RankProgram, Step, Word
+from ...models.equality.schedule import Stuck
 from .meshes import MOVING
 from .numbers import After, Array, Numbers, evaluate, same_array
 
@@ -29,31 +30,83 @@ POINTWISE = frozenset(
 """Operators of elements at the same place."""
 
 
-def run_mesh(
-    program: RankProgram,
+def run_meshes(
+    programs: Sequence[RankProgram],
     sizes: tuple[int, ...],
-    given: Numbers,
+    given: Sequence[Numbers],
     corners: Sequence[tuple[int, ...]],
     after: After = same_array,
-) -> list[dict[int, Array]]:
-    """All tensors of the ranks at `corners`; what no step reads any more is forgotten."""
-    runner = MeshRun(sizes)
-    values, left = dict(given), Counter(i for s in program.steps for i in s.reads)
-    found: list[dict[int, Array]] = [{n: _at(x, at) for n, x in given.items()} for at in corners]
+) -> list[list[dict[int, Array]]]:
+    """Of every program, which is that of a mesh of ranks (a stage), all tensors of the ranks at `corners`; what is sent
+    comes to the ranks at the same places of another.  Raises `Stuck`, with numbers of ranks.
+    """
+    runs = [_Running(p, MeshRun(sizes), dict(g), corners, after) for p, g in zip(programs, given, strict=True)]
+    sent: dict[tuple[object, ...], deque[Array]] = {}
+    moved = True
     with np.errstate(all="ignore"):
-        for step in program.steps:
-            made = runner.step(step, [values[i] for i in step.reads])
-            left.subtract(step.reads)
-            for i in step.reads:
-                if not left[i]:
-                    values.pop(i, None)
-            for number, value in zip(step.makes, made, strict=True):
-                values[number] = after(value, program.tensors[number].dtype)
-                for mine, at in zip(found, corners, strict=True):
-                    mine[number] = _at(values[number], at)
-                if not left[number]:
-                    del values[number]
-    return found
+        while moved:
+            moved = False
+            for k, mine in enumerate(runs):
+                while mine.goes_on(k, sent):
+                    moved = True
+    waiting = tuple((k * prod(sizes), r.program.steps[r.at]) for k, r in enumerate(runs) if r.at < len(r.program.steps))
+    if waiting:
+        raise Stuck(waiting, "ranks wait for one another for ever")
+    if left := [key for key, queue in sent.items() if queue]:
+        steps = [s for s in programs[int(str(left[0][0]))].steps if s.operator == "send"]
+        raise Stuck(((int(str(left[0][0])) * prod(sizes), steps[-1]),), "messages are never received")
+    return [r.found for r in runs]
+
+
+@dataclass
+class _Running:
+    """The ranks of one program under way: what steps yet to come read, and all that those at `corners` had."""
+
+    program: RankProgram
+    runner: MeshRun
+    values: dict[int, Array]
+    corners: Sequence[tuple[int, ...]]
+    after: After
+    at: int = 0
+    found: list[dict[int, Array]] = field(init=False)
+    left: Counter[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.found = [{n: _at(x, at) for n, x in self.values.items()} for at in self.corners]
+        self.left = Counter(i for s in self.program.steps for i in s.reads)
+
+    def goes_on(self, mine: int, sent: dict[tuple[object, ...], deque[Array]]) -> bool:
+        """Takes the next step; False where there is none, or it waits for a message."""
+        if self.at == len(self.program.steps):
+            return False
+        step = self.program.steps[self.at]
+        reads = [self.values[i] for i in step.reads]
+        if step.operator == "send":
+            sent.setdefault((mine, step.word("to"), step.word("tag")), deque()).append(reads[0])
+            self._keep(step, ())
+        elif step.operator == "recv":
+            queue = sent.get((step.word("of"), mine, step.word("tag")))
+            if not queue:
+                return False
+            x, many = queue.popleft(), self.runner.many
+            self._keep(step, (x.reshape(x.shape[:many] + self.program.tensors[step.makes[0]].shape),))
+        else:
+            self._keep(step, self.runner.step(step, reads))
+        self.at += 1
+        return True
+
+    def _keep(self, step: Step, made: Sequence[Array]) -> None:
+        """What a step made; what no step reads any more is forgotten."""
+        self.left.subtract(step.reads)
+        for i in step.reads:
+            if not self.left[i]:
+                self.values.pop(i, None)
+        for number, value in zip(step.makes, made, strict=True):
+            self.values[number] = self.after(value, self.program.tensors[number].dtype)
+            for found, at in zip(self.found, self.corners, strict=True):
+                found[number] = _at(self.values[number], at)
+            if not self.left[number]:
+                del self.values[number]
 
 
 def _at(x: Array, at: tuple[int, ...]) -> Array:

@@ -218,11 +218,10 @@ class Places:
         """The place of `a` in `whole`, and whether values alone tell it; None if it is no part."""
         if a.ndim != whole.ndim or any(n > m for n, m in zip(a.shape, whole.shape, strict=True)):
             return None
-        first = _first_near(a, whole)
         blocks = [
             place
-            for place in self._offsets(a.shape, whole.shape)
-            if (first is None or first[place]) and same_elements(a, whole[_block(place, a.shape)])
+            for place in self._offsets(a.shape, whole.shape, _first_near(a, whole))
+            if same_elements(a, whole[_block(place, a.shape)])
         ]
         if blocks:
             best = blocks[0]
@@ -244,17 +243,25 @@ class Places:
                 return tuple(place), True
         return None
 
-    def _offsets(self, shape: Sequence[int], whole: Sequence[int]) -> Iterator[tuple[int, ...]]:
-        """First positions where a block may lie, the expected one first."""
-        choices = []
-        for n, m in zip(shape, whole, strict=True):
-            if n == m or not n:
-                choices.append([0])
-                continue
-            first = self.first(n, m)
-            near = [first] if first + n <= m else []
-            choices.append([*near, *(k for k in range(m - n + 1) if k != first)])
-        yield from product(*choices)
+    def _offsets(
+        self, shape: Sequence[int], whole: Sequence[int], near: NDArray[np.bool_] | None
+    ) -> Iterator[tuple[int, ...]]:
+        """First positions where a block may lie, the expected one first; `near`: those where its first element may be,
+        which are few, so that nothing is done for each of the others.
+        """
+        usual = [0 if n == m or not n else self.first(n, m) for n, m in zip(shape, whole, strict=True)]
+        if near is None:
+            sizes = [1 if n == m or not n else m - n + 1 for n, m in zip(shape, whole, strict=True)]
+            yield from product(
+                *(
+                    [*range(u, min(u + 1, k)), *(x for x in range(k) if x != u)]
+                    for k, u in zip(sizes, usual, strict=True)
+                )
+            )
+            return
+        there = near[tuple(slice(0, m - n + 1) for n, m in zip(shape, whole, strict=True))]
+        found = [tuple(int(k) for k in place) for place in np.argwhere(there)]
+        yield from sorted(found, key=lambda place: [(k != u, k) for k, u in zip(place, usual, strict=True)])
 
 
 Found = tuple[tuple[Runs, ...], Sequence[int], Sequence[int]]

@@ -114,6 +114,11 @@ class Question:
         return len(self.ranks)
 
     @property
+    def outputs(self) -> int:
+        """Outputs of all ranks."""
+        return sum(len(mine) for mine in self.results)
+
+    @property
     def numbers(self) -> Sequence[int]:
         """Those of which programs are held."""
         return range(len(self.ranks))

@@ -93,15 +93,19 @@ def ask_planned(
     job = exported_job(model, layout, place)
     if ranks not in (None, job.ranks):
         raise InputError(f"--ranks {ranks}: the plan of {place} is for {job.ranks}; leave --ranks out")
-    if alike:
-        if prod(alike) != job.ranks:
-            raise InputError(f"--alike {'x'.join(map(str, alike))}: the plan of {place} is for {job.ranks} ranks")
-        step = job.trains and not gradients
-        return ask_alike(lambda: job.one_device(step), lambda rank, many: job.rank(step), alike, gradients)
-    if job.ranks > MOST_RANKS:
-        raise InputError(f"{place} is for {job.ranks} ranks; at most {MOST_RANKS} run in one process")
+    if alike and prod(alike) * job.stages != job.ranks:
+        of = f"{job.stages} stages of {job.ranks // job.stages}" if job.stages > 1 else str(job.ranks)
+        raise InputError(f"--alike {'x'.join(map(str, alike))}: the plan of {place} is for {of} ranks")
+    if not alike and job.ranks > MOST_RANKS:
+        raise InputError(
+            f"{place} is for {job.ranks} ranks; at most {MOST_RANKS} run in one process: give --alike, the sizes of the"
+            " mesh of its ranks, of those of one stage where it has stages"
+        )
     step = job.trains and not gradients
     with exchanging():
+        if alike:
+            make = (lambda: job.one_device(step)), (lambda rank, many: job.rank(step))
+            return ask_alike(*make, alike, gradients, job.stages)
         return ask(lambda: job.one_device(step), lambda rank, many: job.rank(step, whole), job.ranks, gradients, said)
 
 
@@ -120,24 +124,28 @@ def ask(
 
 
 def ask_alike(
-    single: Callable[..., object], distributed: Callable[..., object], sizes: tuple[int, ...], gradients: bool
+    single: Callable[..., object],
+    distributed: Callable[..., object],
+    sizes: tuple[int, ...],
+    gradients: bool,
+    stages: int = 1,
 ) -> Question:
-    """Both programs, of ranks of a mesh of these sizes only those of its corners (`alike`).  Raises `InputError` also
-    where these are not alike.
+    """Both programs, of ranks of a mesh of these sizes, or of one for each stage, only those of corners (`alike`).
+    Raises `InputError` also where these are not alike.
     """
-    many = prod(sizes)
+    many = prod(sizes) * stages
     if many > MOST_ALIKE:
         raise InputError(f"--alike: {many} ranks; at most {MOST_ALIKE}")
     if is_jax(single) or is_jax(distributed):
         raise InputError("--alike: of JAX one program is read for all ranks; leave --alike out")
     try:
         one = _captured(single, None, gradients)[0]
-        corners = _captured(distributed, many, gradients, corner_ranks(sizes))
+        corners = _captured(distributed, many, gradients, corner_ranks(sizes, stages))
     except Unreadable as error:
         raise InputError(str(error)) from error
     compare_with_run(one, corners)
     try:
-        return alike_question(one, corners, sizes)
+        return alike_question(one, corners, sizes, stages)
     except Unmatched as error:
         raise InputError(str(error)) from error
 

@@ -85,7 +85,8 @@ class EqualOptions:
 @click.option(
     "--alike",
     metavar="SIZES",
-    help="Ranks of a mesh of these sizes, such as 64x8, are alike: those at its corners run, and no others.",
+    help="Ranks of a mesh of these sizes, such as 64x8, are alike: those at its corners run, and no others; of a plan"
+    " with stages those of every stage.",
 )
 @click.option("--seed", type=Count(0, 1 << 31), default=0, show_default=True, help="Of the numbers that are drawn.")
 @click.option(
@@ -133,9 +134,7 @@ def equal_command(publisher: Publisher, given: EqualOptions) -> int:
     for line in _lines(question):
         say(line)
     if proved:
-        count = len(question.results[0]) if given.alike else sum(len(r) for r in question.results)
-        each = "of each, " if given.alike else ""
-        say(f"equal: {count} outputs {each}on {question.many} ranks, proved over the real numbers")
+        say(f"equal: {question.outputs} outputs on {question.many} ranks, proved over the real numbers")
         if tie is not None and received is not None:
             say(f"{published.kind.lower()}: plan {tie.found.identity[:12]}..", f"bytes: {received.words}")
         say(f"assumed: {', '.join(published.assumptions)}")

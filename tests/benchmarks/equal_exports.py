@@ -6,7 +6,7 @@ Each model of `tests/torch_models/ten.py` (but the one that needs torchvision; f
 residuals, as candle-uno has) is planned with Adam for a slow machine on which splitting pays, exported for DTensor, and
 `equal` compares a step of training, or a pass with all gradients, on as many pretended ranks.  Mutants: the ranks'
 programs with a collective that is dropped or reduces otherwise, a number, a slice or an operand that is another; those
-that are proved must give the same numbers.
+that are proved must give the same numbers.  Rows that a run is not about stay on the page.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ HERE = Path(__file__).resolve()
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[1] / "torch_models")]
 import ten
 from export_cases import MACHINE
+from kept_rows import with_kept_rows
 from test_equal_mutants import differs, mutant
 
 import shardproof
@@ -142,24 +143,24 @@ def main() -> None:
         "|---|--:|---|--:|---|--:|--:|--:|--:|",
     ]
     print("\n".join(lines))
-    done = list[str]()
     for nodes in map(int, given.nodes.split(",")):
         for name in given.models.split(","):
             with exported(name, nodes) as file:
                 for gradients in (False, True):
                     lines.append(row(name, file, 2 * nodes, gradients, given.mutants if not gradients else 0))
                     print(lines[-1], flush=True)
-            done += [name] * (name not in done)
             if given.page:  # as far as it came
-                write_page(lines, f"--models {','.join(done)} --nodes {given.nodes} --mutants {given.mutants} --page")
+                write_page(lines, given.nodes, given.mutants)
 
 
-def write_page(lines: list[str], words: str) -> None:
-    command = f"`python tests/benchmarks/equal_exports.py {words}`: processor seconds of all threads (found: both"
-    command += " programs run and written down, numbers, relations); two devices a node; the certificate's kB."
-    text = "\n".join([f"# {(__doc__ or '').splitlines()[0]}", "", command, "", *lines])
-    nodes = words.partition("--nodes ")[2].split()[0]
+def write_page(lines: list[str], nodes: str, mutants: int) -> None:
+    words = f"--nodes {nodes} --mutants {mutants} --page"
+    command = f"`python tests/benchmarks/equal_exports.py {words}`, or in pieces (`--models`): processor seconds of all"
+    command += " threads (found: both programs run and written down, numbers, relations); two devices a node; the"
+    command += " certificate's kB."
     page = PAGE if nodes == "1" else PAGE.with_stem(f"{PAGE.stem}-{nodes.replace(',', '-')}-nodes")
+    rows = with_kept_rows(page, lines, 3)
+    text = "\n".join([f"# {(__doc__ or '').splitlines()[0]}", "", command, "", *rows])
     page.write_text(text + "\n", encoding="utf-8")
 
 

@@ -4,7 +4,9 @@
 
 A GPT (layer norm, learnt positions, GELU), a Llama (RMS norm, rotary positions, SwiGLU, two queries per key head) and a
 Qwen (a Llama with biases, and norms of every query and key head), as people write them with `torch.distributed`: a column
-and a row parallel product per block, embedding and loss split by vocabulary; on 8 ranks each has one key head.  Outputs and all gradients; a wrong variant of each (one gradient is not summed) must be different.
+and a row parallel product per block, embedding and loss split by vocabulary; on 8 ranks each has one key head.  Outputs
+and all gradients; a wrong variant of each (one gradient is not summed) must be different.  Rows that a run is not about
+stay on the page.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import equality_pairs as pairs
+from kept_rows import with_kept_rows
 
 from shardproof.formal.equality.question import ProgramWithSources, Question
 from shardproof.models.sources.distributed.capture import capture
@@ -202,12 +205,9 @@ def main() -> None:
                 print(lines[-1], flush=True)
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
     if asked.page:
-        command = f"--models {asked.models} --layers {asked.layers} --ranks {asked.ranks} --page"
-        words = (
-            f"`python tests/benchmarks/equal_models.py {command}`: outputs and all gradients, {HEADS} heads of {D}, {S}"
-        )
-        words += f" positions, vocabulary {V}; processor seconds of all threads; kB of the certificate."
-        text = "\n".join([f"# {__doc__.splitlines()[0]}", "", words, "", *lines])
+        words = f"`python tests/benchmarks/equal_models.py --page`, or in pieces: outputs and all gradients, {HEADS} heads of"
+        words += f" {D}, {S} positions, vocabulary {V}; processor seconds of all threads; kB of the certificate."
+        text = "\n".join([f"# {__doc__.splitlines()[0]}", "", words, "", *with_kept_rows(PAGE, lines, 3)])
         PAGE.write_text(text + "\n", encoding="utf-8")
 
 

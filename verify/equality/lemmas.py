@@ -215,7 +215,7 @@ class Lemmas:
                 shapes = tuple(program.tensors[i].shape for i in step.reads)
                 if described.dtype != "bool":  # 0 or 1, whatever was compared
                     self._infinite |= {n} if infinite else set()
-                    self._logarithms.look(step, n, infinite, shapes)
+                    self._logarithms.look(step, n, is_real(described) and not infinite, shapes)
                 self.first_uses.setdefault(Signature(operation, shapes, which, described.shape), (True, n))
 
     def operation(self, operator: str, words: tuple[tuple[tuple[str, Word], ...], ...], together: bool) -> int:

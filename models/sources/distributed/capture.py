@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from ...equality.captured import Captured, Stated, Unreadable, runs_of
 from ...equality.program import RankProgram
+from .choices import keeping_choices
 from .collectives import noting_factors
 from .needed import without_waste
 from .past import HostReads, SetUp, forget_ranks, scattering_own, seeing_freed
@@ -40,7 +41,7 @@ def capture(make: Callable[..., object], rank: int | None, ranks: int, gradients
     outputs too, of the one number that comes out, or of all outputs times cotangents that are further inputs.  Raises
     `Unreadable`, naming operator and line.
     """
-    with _one_thread(), _group(rank, ranks), noting_factors(), seeing_futures(), voting_alone():
+    with _one_thread(), _group(rank, ranks), keeping_choices(), noting_factors(), seeing_futures(), voting_alone():
         try:
             with SetUp(), scattering_own():
                 called, inputs = _made(make() if rank is None else make(rank, ranks))

@@ -44,6 +44,11 @@ class PlannedJob:
         return prod(int(n) for _, n in self.layout.PLAN["mesh"])
 
     @property
+    def stages(self) -> int:
+        """Stages that the plan cuts the model into."""
+        return 1
+
+    @property
     def program(self) -> Any:
         """Loss and optimizer of the plan; None where the file has none."""
         return self.layout.PLAN.get("program")

@@ -26,7 +26,12 @@ class StagedJob(PlannedJob):
     @property
     def ranks(self) -> int:
         """Devices of all stages."""
-        return len(self.layout.PLAN["stages"]) * int(self.layout.PLAN["devices"])
+        return self.stages * int(self.layout.PLAN["devices"])
+
+    @property
+    def stages(self) -> int:
+        """Stages of the plan."""
+        return len(self.layout.PLAN["stages"])
 
     @property
     def program(self) -> Mapping[str, Any]:
