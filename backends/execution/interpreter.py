@@ -126,8 +126,9 @@ def run_rank(
         try:
             if number > last:
                 last = _advance(state, rank, number)
-            for flight, _ in state.flights.values():
-                flight.poll()
+            if state.flights and isinstance(instruction, Compute | Fused):  # nothing else takes long
+                for flight, _ in state.flights.values():
+                    flight.poll()
             if watching.meter is not None:
                 watching.meter.look(state.slots, number)
         except MemberError as e:
@@ -187,9 +188,10 @@ def run_part(
 def _advance(state: _Rank, rank: int, number: int) -> int:
     """Run instruction `number`, and the reshardings next to it that need nothing of each other; the last that ran."""
     program, transport, xp, slots = state.program, state.transport, state.xp, state.slots
-    moves = adjacent_moves(program, rank, number) if transport.merges else []
+    instruction = program.ranks[rank][number]
+    moves = adjacent_moves(program, rank, number) if isinstance(instruction, Move) and transport.merges else []
     if len(moves) < 2:
-        _step(state, program.ranks[rank][number])
+        _step(state, instruction)
         return number
     start = 0.0 if state.recorder is None else state.recorder.now()
     transport.account(move_label(moves[0].movement))
@@ -223,12 +225,17 @@ def _step(state: _Rank, instruction: Instruction) -> None:
     match instruction:
         case Load(slot=slot, tensor=tensor, box=box):
             slots[slot] = state.source(tensor, box)
+        case Free(slot=slot):
+            del slots[slot]
+            state.exact.pop(slot, None)
         case Move(source=begin, target=slot, movement=n):
             plan = program.movements[n].plan
             kind = "communication" if plan.steps else "data"
-            transport.account(move_label(n))
-            still = n in program.still[transport.rank]
-            moved = slots[begin] if still else reshard(xp, transport, plan, slots[begin])
+            if n in program.still[transport.rank]:
+                moved = slots[begin]
+            else:
+                transport.account(move_label(n))
+                moved = reshard(xp, transport, plan, slots[begin])
             if begin in state.exact and not plan.steps:
                 state.exact[slot] = reshard(xp, transport, plan, state.exact[begin])
             slots[slot] = (
@@ -255,9 +262,6 @@ def _step(state: _Rank, instruction: Instruction) -> None:
             slots.update(
                 execute_fused(xp, program.graph, instruction, slots, state.library, state.launch, state.moments)
             )
-        case Free(slot=slot):
-            del slots[slot]
-            state.exact.pop(slot, None)
         case _:
             assert_never(instruction)
     if recorder is not None and not isinstance(instruction, Free):

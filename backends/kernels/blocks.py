@@ -94,7 +94,7 @@ def neutral(dtype: np.dtype[np.generic], combine: Combine) -> float | int | bool
 
 def lengths(box: Box, axes: Sequence[str]) -> tuple[int, ...]:
     """Number of points of each axis in the box; an inverted interval counts as empty."""
-    return tuple(max(0, box[a][1] - box[a][0]) for a in axes)
+    return tuple([hi - lo if hi > lo else 0 for lo, hi in [box[a] for a in axes]])
 
 
 def cover(

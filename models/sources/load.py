@@ -169,7 +169,8 @@ def _sizes(spec: str, text: str | None) -> dict[str, int]:
         if not (key and equals and value.isdecimal() and 0 < int(value) < 1 << 31) or key in sizes:
             raise InputError(
                 f"model {spec[:200]!r}: {part[:100]!r} is not a size; write FILE.py:NAME:N=64,M=8, each name once, "
-                f"numbers from 1 to {(1 << 31) - 1}; a range, N=64..4096, is for 'plan', N=64..4096*2 for 'sweep'"
+                f"numbers from 1 to {(1 << 31) - 1}; a range, N=64..4096, is for 'shardproof plan' on the command "
+                "line, N=64..4096*2 for 'shardproof sweep'"
             )
         sizes[key] = int(value)
     return sizes

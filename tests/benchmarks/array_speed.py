@@ -13,13 +13,15 @@ import argparse
 import os
 import sys
 import time
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
 
 from shardproof.backends.execution.launch import environment
 
@@ -30,6 +32,7 @@ if hasattr(os, "sched_setaffinity"):  # one core is the device of all
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 import numpy as np
+from eager_steps import processor
 
 from shardproof import dace
 from shardproof.backends.execution.interpreter import run_rank
@@ -253,14 +256,18 @@ def main() -> None:
     asked.add_argument("--write", action="store_true")
     asked.add_argument("--only", nargs="*", default=list(PROGRAMS))
     given = asked.parse_args()
-    rows = []
+    rows, begun = [], os.getloadavg()[0]
     for name in given.only:
         rows.append(row(name, given.rounds))
         print(rows[-1], flush=True)
     ratios = [[float(c) for c in r.split("|")[7:9]] for r in rows]
     counts = [sum(r[k] <= 1.0 for r in ratios) for k in (0, 1)]
     summary = f"At most 1.0: {counts[0]} of {len(rows)} beside NumPy, {counts[1]} of {len(rows)} beside JAX."
-    print(summary)
+    where = (
+        f"{datetime.now(UTC):%Y-%m-%d}, {processor()}, load {begun:.1f} at the beginning and {os.getloadavg()[0]:.1f} "
+        f"at the end; NumPy {np.__version__}, JAX {version('jax')}, PyTorch {version('torch')}."
+    )
+    print(summary, where, sep="\n")
     if given.write:
         head = [
             "# Array programs on one device\n",
@@ -269,7 +276,7 @@ def main() -> None:
             "| program | NumPy | JAX | ours, NumPy | ours, numba | ours, PyTorch | beside NumPy | beside JAX |",
             "|---|---|---|---|---|---|---|---|",
         ]
-        PAGE.write_text("\n".join([*head, *rows, "", summary, ""]), encoding="utf-8")
+        PAGE.write_text("\n".join([*head, *rows, "", summary, "", where, ""]), encoding="utf-8")
 
 
 if __name__ == "__main__":

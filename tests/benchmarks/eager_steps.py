@@ -13,7 +13,10 @@ both.  Losses of the last step must agree to 1e-3 on one rank (all begin with th
     block      a bottleneck of ResNet-50: 8 x 256 x 28 x 28, batch norm over the batch of all ranks (DDP: of each)
     mlp        four products 1024 wide with ReLU, batch 512
 
-The plan on several ranks splits the batch in every operator that has it, as DDP does.
+The plan on several ranks splits the batch in every operator that has it, as DDP does.  No plan has batch norms of each
+rank: a plan computes what one process computes.  So a block on several ranks has one more peer with the same meaning,
+`synchronised`: DDP whose batch norms are over the batch of all ranks.  PyTorch's `SyncBatchNorm` refuses CPUs; this
+one adds up two sums of every norm, forward and backward, in one all-reduce of gloo each, between PyTorch's own kernels.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ import click
 
 WARM = 3
 MODELS = ("layer", "block", "mlp")
-WHO = ("eager", "numpy", "torch")
+WHO = ("eager", "synchronised", "numpy", "torch")
 
 
 def module_of(name: str):
@@ -93,6 +96,46 @@ def module_of(name: str):
     }[name]()
 
 
+def synchronised(module):
+    """The module with batch norms over the batch of all ranks."""
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+
+    class Norm(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x, weight, bias, epsilon):
+            count = x.numel() // x.shape[1] * dist.get_world_size()
+            sums = torch.stack([x.sum((0, 2, 3)), (x * x).sum((0, 2, 3))])
+            dist.all_reduce(sums)
+            mean = sums[0] / count
+            variance = sums[1] / count - mean * mean
+            context.save_for_backward(x, weight, mean, torch.rsqrt(variance + epsilon))
+            context.count = count
+            return torch.native_batch_norm(x, weight, bias, mean, variance, False, 0.0, epsilon)[0]
+
+        @staticmethod
+        def backward(context, gradient):
+            x, weight, mean, inverse = context.saved_tensors
+            centred = x - mean[:, None, None]
+            own = torch.stack([gradient.sum((0, 2, 3)), (gradient * centred).sum((0, 2, 3)) * inverse])
+            sums = own.clone()
+            dist.all_reduce(sums)
+            means = sums / context.count
+            centred.mul_((means[1] * inverse)[:, None, None]).add_(means[0][:, None, None])
+            of_x = (gradient - centred).mul_((weight * inverse)[:, None, None])
+            return of_x, own[1], own[0], None
+
+    class Synchronised(nn.BatchNorm2d):
+        def forward(self, x):
+            return Norm.apply(x, self.weight, self.bias, self.eps)
+
+    for child in module.modules():
+        if isinstance(child, nn.BatchNorm2d):
+            child.__class__ = Synchronised
+    return module
+
+
 def shape_on(name: str, shape: tuple[int, ...], ranks: int) -> tuple[int, ...]:
     """A batch that the ranks can share: the layer has four sequences on four ranks."""
     return (max(shape[0], ranks), *shape[1:])
@@ -131,8 +174,8 @@ def ours(folder: Path, backend: str, steps: int) -> None:
     finish(folder, backend, world.gather(walls, 0), world.gather(cpus, 0), loss, world.Get_rank())
 
 
-def eager(folder: Path, name: str, steps: int) -> None:
-    """Started once per rank; on several, DDP over gloo."""
+def eager(folder: Path, who: str, name: str, steps: int) -> None:
+    """Started once per rank; on several, DDP over gloo, with batch norms of each rank or over the batch of all."""
     import numpy as np
     import torch
     import torch.distributed as dist
@@ -144,6 +187,7 @@ def eager(folder: Path, name: str, steps: int) -> None:
     batch = torch.from_numpy(np.load(folder / "values.npz")["x"].reshape(shape_on(name, shape, ranks)))
     if ranks > 1:
         dist.init_process_group("gloo")
+        module = synchronised(module) if who == "synchronised" else module
         module, batch = DistributedDataParallel(module), batch.chunk(ranks)[rank].contiguous()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
     walls, cpus, loss = [], [], None
@@ -161,7 +205,7 @@ def eager(folder: Path, name: str, steps: int) -> None:
     if ranks > 1:
         everyone = [None] * ranks
         dist.all_gather_object(everyone, (walls, cpus))
-    finish(folder, "eager", [w for w, _ in everyone], [c for _, c in everyone], float(loss.detach()), rank)
+    finish(folder, who, [w for w, _ in everyone], [c for _, c in everyone], float(loss.detach()), rank)
     if ranks > 1:
         dist.barrier()
     os._exit(0)  # threads of gloo end a process that ends before them with a signal
@@ -203,7 +247,7 @@ def prepare(folder: Path, name: str, ranks: int) -> str:
     return ", ".join(f"{n} {what}" for what, n in calls.items()) or "nothing"
 
 
-def start_eager(folder: Path, name: str, ranks: int, steps: int) -> None:
+def start_eager(folder: Path, who: str, name: str, ranks: int, steps: int) -> None:
     from shardproof.backends.execution.launch import environment
 
     with socket.socket() as s:
@@ -212,7 +256,7 @@ def start_eager(folder: Path, name: str, ranks: int, steps: int) -> None:
     base = {**environment(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
     jobs = [
         subprocess.Popen(
-            [sys.executable, __file__, "rank", "eager", str(folder), name, str(steps)], env={**base, "RANK": str(r)}
+            [sys.executable, __file__, "rank", who, str(folder), name, str(steps)], env={**base, "RANK": str(r)}
         )
         for r in range(ranks)
     ]
@@ -230,8 +274,8 @@ def job(folder: Path, who: str, name: str, ranks: int, steps: int) -> dict[str, 
     """Medians of one job."""
     from shardproof.backends.execution.launch import launch
 
-    if who == "eager":
-        start_eager(folder, name, ranks, steps)
+    if who in ("eager", "synchronised"):
+        start_eager(folder, who, name, ranks, steps)
     else:
         launch([__file__, "rank", who, str(folder), name, str(steps)], ranks, 300)
     return json.loads((folder / f"{who}.json").read_text())
@@ -239,27 +283,34 @@ def job(folder: Path, who: str, name: str, ranks: int, steps: int) -> dict[str, 
 
 def row(name: str, ranks: int, rounds: int, steps: int) -> str:
     """A row of the table."""
+    everyone = [who for who in WHO if who != "synchronised" or (name == "block" and ranks > 1)]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         moved = prepare(folder, name, ranks)
-        found: dict[str, list[dict[str, float]]] = {who: [] for who in WHO}
+        found: dict[str, list[dict[str, float]]] = {who: [] for who in everyone}
         for _ in range(rounds):
-            for who in WHO:
+            for who in everyone:
                 found[who].append(job(folder, who, name, ranks, steps))
-    losses = [found[who][0]["loss"] for who in WHO]
+    losses = [found[who][0]["loss"] for who in everyone]
     if ranks == 1 and max(losses) - min(losses) > 1e-3 * abs(losses[0]):
         raise click.ClickException(f"{name}: losses differ: {losses}")
     cells = [name, str(ranks), moved]
-    cells += [f"{1e3 * median(f['seconds'] for f in found[who]):.1f}" for who in WHO]
+    cells += [f"{1e3 * median(f['seconds'] for f in found[who]):.1f}" if who in found else "-" for who in WHO]
     for key in ("seconds", "processor"):
-        pairs = [[mine[key] / first[key] for mine, first in zip(found[who], found["eager"])] for who in WHO[1:]]
-        cells += [f"{median(p):.2f} ({min(p):.2f} to {max(p):.2f})" for p in pairs]
+        for peer in ("eager", "synchronised"):
+            for who in ("numpy", "torch"):
+                pairs = [mine[key] / other[key] for mine, other in zip(found[who], found.get(peer, ()))]
+                cells.append(f"{median(pairs):.2f} ({min(pairs):.2f} to {max(pairs):.2f})" if pairs else "-")
     return "| " + " | ".join(cells) + " |"
 
 
-HEAD = """| model | ranks | collectives of a step | eager ms | NumPy ms | PyTorch ms | NumPy / eager | PyTorch / eager | \
-NumPy, processor s / eager's | PyTorch, processor s / eager's |
-|---|---|---|---|---|---|---|---|---|---|"""
+_RATIOS = [f"{ours} / {peer}" for peer in ("eager", "synchronised") for ours in ("NumPy", "PyTorch")]
+_COLUMNS = (
+    *("model", "ranks", "collectives of a step", "eager ms", "synchronised ms", "NumPy ms", "PyTorch ms"),
+    *_RATIOS,
+    *(f"processor s, {r}" for r in _RATIOS),
+)
+HEAD = "| " + " | ".join(_COLUMNS) + " |\n" + "|---" * len(_COLUMNS) + "|"
 
 
 @click.group(invoke_without_command=True)
@@ -317,8 +368,8 @@ def processor() -> str:
 @click.argument("steps", type=int)
 def rank(who: str, folder: Path, name: str, steps: int) -> None:
     """One rank."""
-    if who == "eager":
-        eager(folder, name, steps)
+    if who in ("eager", "synchronised"):
+        eager(folder, who, name, steps)
     else:
         ours(folder, who, steps)
 
