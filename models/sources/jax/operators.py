@@ -139,7 +139,8 @@ class Machine:
             (going,) = self.block(condition, now, held)
             if isinstance(going.array, TracedArray):
                 raise TraceError(
-                    self.place, "a loop whose number of iterations depends on data; give it a number (lax.fori_loop, scan)"
+                    self.place,
+                    "a loop whose number of iterations depends on data; give it a number (lax.fori_loop, scan)",
                 )
             if not bool(going.array):
                 return now
