@@ -38,7 +38,7 @@ from .combinations import SOLVE
 from .conflict import no_solution, publish_proof
 from .extraction import solve_extraction
 from .options import options_given, print_options, set_option
-from .results import asked_json, asked_lines, document, outcome, sentence
+from .results import asked_json, asked_lines, cost_text, document, outcome, sentence
 from .search_options import (
     alone_option,
     effort_option,
@@ -122,7 +122,7 @@ def solve_command(publisher: Publisher, options: SolveOptions) -> int:
         )
     begun = None if options.known is None else read_known(options.known, problem)
     clock.hold_back(check_seconds(problem, clock))
-    with Watch("solving", problem.scale) as watch, clock.phase("search"):
+    with Watch("solving", lambda units: cost_text(units, problem)) as watch, clock.phase("search"):
         answer = solve(
             problem,
             clock=clock.clock.at_most(None),
