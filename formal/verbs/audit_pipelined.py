@@ -193,7 +193,7 @@ def _lines(report: PipelineAudit) -> list[str]:
         )
     else:
         lines.append(
-            f"no plan with {pairs} (stages:micro-batches) fits: weights and optimizer state alone are more than the memory"
+            f"no plan with {pairs} (stages:micro-batches) fits: weights and optimizer state alone are too much"
         )
     match report.outcome:
         case Outcome.OPTIMAL:
@@ -210,15 +210,16 @@ def _lines(report: PipelineAudit) -> list[str]:
             elif given.bound >= NO_STEP:
                 lines.append("undecided: the plan fits and no completion does, which no certificate holds")
             else:
-                lines.append(_undecided(best, given))
+                lines.append(_undecided(report))
     return lines
 
 
-def _undecided(best: PlannedPipeline | None, given: Configuration) -> str:
+def _undecided(report: PipelineAudit) -> str:
     """What is not known of the settings, and what may tell."""
-    if best is None or given.best is None:
+    best, own = report.found.best, report.given.best
+    if best is None or own is None:
         return "undecided: no plan was found to compare with; more time (--time-limit) may find one"
-    mine, other = given.best.step, best.step
+    mine, other = own.step, best.step
     if other < mine:
         return (
             f"undecided: the best plan found takes {float(1 - other / mine):.1%} less than your settings as completed, "
