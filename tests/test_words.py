@@ -11,17 +11,12 @@ from pathlib import Path
 import click
 import house
 import pytest
+from house_counts import GONE, PARTICIPLE, texts
 
 from shardproof import __main__ as front
 
 ROOT = Path(front.__file__).parent
 ROOMS = ("models", "proofs", "formal", "verify", "backends")
-
-PARTICIPLE = re.compile(
-    r"(?:[a-z]{3,}ed|made|told|said|held|kept|found|known|given|taken|shown|drawn|written|built|cut|put|sent|split|left|met|"
-    r"run|paid|chosen|begun|brought|thought|bound|lost|won|worn)"
-)
-"""A name that is a participle alone says neither what is done nor what is returned."""
 
 VERBS = frozenset({"run", "put", "cut", "split", "embed"})
 """These are verbs as well, and may name what does so."""
@@ -122,21 +117,6 @@ def test_no_name_has_a_word_of_ours() -> None:
     assert not [(f, name) for f, name in defined if name in TALK and not f.startswith("proofs/")]
 
 
-GONE = {
-    "redistribution": r"(?<!-)\bredistribut(?:ion|ions|ed|e|es)\b",
-    "movement (of a tensor)": r"\b(?:all|every|its|their|each|no) movements?\b|\bmovements\b",
-    "view (of a machine)": r"\b[Pp]lans? with views\b|\bviews? of (?:a|one|the|every|its) (?:machine|division|region)"
-    r"|\bon (?:a|one|two|every|the|its) views?\b|\bviews in use\b",
-    "scheme": r"\bscheme\b(?!s? of)",
-    "error bar": r"\berror bars?\b",
-    "held bytes": r"\bheld bytes\b",
-    "letter, mail, post": r"\bmails?\b|\bposted\b|\bletters? (?:to|from|between) (?:a|the|one) (?:stage|rank)",
-    "unfit": r"\bunfit\b",
-    "turn (of a loop)": r"\b(?:every|each|one|other|all|per|of) turns?\b(?! out)|\bturn by turn\b",
-    "seconds of the wall": r"\bseconds? of the wall\b",
-}
-"""Words of ours in the first table of the glossary -> how a text has them in that meaning."""
-
 GONE_ON_PURPOSE = {
     "exports.md": "view (of a machine)",  # of a tensor
     "python.md": "movement (of a tensor)",  # a public name
@@ -186,11 +166,3 @@ def test_an_old_option_is_an_alias_of_the_fields() -> None:
     assert plan is not None
     (option,) = (p for p in plan.params if "--submeshes" in p.opts)
     assert isinstance(option, click.Option) and "--views" in option.opts and option.name == "views"
-
-
-def texts(tree: ast.AST) -> Iterator[str]:
-    """Strings of a module that hold several words and are no docstring."""
-    bare = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr)}
-    for n in ast.walk(tree):
-        if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in bare and " " in n.value.strip():
-            yield n.value
