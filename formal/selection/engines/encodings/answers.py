@@ -138,13 +138,13 @@ def require_solution(choices: Sequence[int], problem: SelectionProblem) -> tuple
 def _forbidden(problem: SelectionProblem, x: tuple[int, ...]) -> str:
     """The first choice, or pair of choices, that is not allowed."""
 
-    def chosen(v: int) -> str:
+    def words_of(v: int) -> str:
         return f"choice {x[v]} of vertex {v} {problem.vertices[v].name!r}"
 
     for v, vertex in enumerate(problem.vertices):
         if int(vertex.cost[x[v]]) >= FORBIDDEN:
-            return f"{chosen(v)} is not allowed"
+            return f"{words_of(v)} is not allowed"
     for number, e in enumerate(problem.edges):
         if problem.edge_cost(number, x) >= FORBIDDEN:
-            return f"{chosen(e.u)} and {chosen(e.v)} are not allowed together"
+            return f"{words_of(e.u)} and {words_of(e.v)} are not allowed together"
     return "their costs add up to more than any allowed solution has"
