@@ -82,7 +82,11 @@ VERBS = {
         "Does a program on ranks compute what one device computes? A proof, or numbers that differ.",
     ),
     "explain": ("formal.verbs.explain", "explain_command", "What a plan decided, why, and what alternatives cost."),
-    "export": ("backends.verbs.export", "export_command", "Write a checked plan for PyTorch's DTensor or for JAX."),
+    "export": (
+        "backends.verbs.export",
+        "export_command",
+        "Write a checked plan for PyTorch, JAX, or as settings of Megatron-LM, torchtitan and others.",
+    ),
     "fits": (
         "formal.verbs.fits",
         "fits_command",

@@ -144,7 +144,7 @@ def priced_of(
 
 @lru_cache(maxsize=16)
 def every_of(graph: str, machine: str, regions: tuple[Region, ...], scale: int) -> Every:
-    """All choices of a plan with views."""
+    """All choices of a plan with submeshes."""
     return Every(Graph.from_json(graph), Machine.from_json(machine), regions, scale)
 
 

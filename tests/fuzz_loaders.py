@@ -426,7 +426,7 @@ def _extraction(path: Path) -> object:
 
 
 def _viewed(path: Path) -> object:
-    """A plan with views that is read is checked."""
+    """A plan with submeshes that is read is checked."""
     return check_views_members(read_container(path), 20, 1 << 16)
 
 
@@ -530,7 +530,7 @@ LOADERS: dict[str, Loader] = {
     "schedule": Loader(schedules, (changed_members, changed_members, changed_bytes), _schedule, "s.spz"),
     "e-graph": Loader(egraphs, (changed_json, changed_json, changed_bytes), _egraph, "g.json"),
     "extraction": Loader(extractions, (changed_members, changed_members, changed_bytes), _extraction, "e.spz"),
-    "plan with views": Loader(viewed, (changed_members, changed_members, changed_bytes), _viewed, "v.spz"),
+    "plan with submeshes": Loader(viewed, (changed_members, changed_members, changed_bytes), _viewed, "v.spz"),
     "overlap graph": Loader(overlap_graphs, (changed_json, changed_json, changed_bytes), _overlap, "g.json"),
     "onnx": Loader(
         onnx_files, (changed_protobuf, changed_protobuf, changed_bytes), lambda p: load_model(str(p)), "m.onnx"

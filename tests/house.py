@@ -90,7 +90,7 @@ CHECKERS = (
         | {"verify.schedules", "verify.selection", "verify.plan"},
     ),
     Checker(
-        "plan with views",
+        "plan with submeshes",
         "verify.views.certificate",
         GROUND
         | PROGRAMS

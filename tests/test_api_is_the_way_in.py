@@ -33,7 +33,7 @@ VERBS = {
     "backends": ("export",),
 }
 WORDS = {
-    "formal.calibration.parts.calibration_errors": "reads error bars out of the plan's machine",
+    "formal.calibration.parts.calibration_errors": "reads error bounds out of the plan's machine",
     "formal.collective_programs.asked.engine_lines": "text",
     "formal.verbs.place_experts.place_all_experts": "experts on ranks: counts in, orders out, no plan",
     "formal.explain.error_bounds.error_bound_lines": "text",

@@ -1,4 +1,4 @@
-"""Error bars: what a plan says of the machines within them holds on machines drawn from them, the checker refuses what is
+"""Error bounds: what a plan says of the machines within them holds on machines drawn from them, the checker refuses what is
 tighter than the truth, and a refutation that the bars cover is undecided.
 """
 

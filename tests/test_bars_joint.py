@@ -1,4 +1,4 @@
-"""Differences of two plans within error bars, every constant moved once for both: they hold on machines drawn from the
+"""Differences of two plans within error bounds, every constant moved once for both: they hold on machines drawn from the
 bars, builder and checker find the same ends with code of their own, and what is narrower is refused.
 """
 

@@ -71,5 +71,5 @@ def test_placements_on_a_view_are_not_believed(tmp_path: Path, monkeypatch: pyte
     assert status in (0, 5) and judged(members).verdict is Verdict.PROVED
     listed = prices.matrices
     monkeypatch.setattr(prices, "matrices", lambda *a: listed(*a)[:-1])
-    with pytest.raises(ContainerError, match=r"placements of '.*' on a view"):
+    with pytest.raises(ContainerError, match=r"placements of '.*' on a submesh"):
         judged(members)

@@ -30,7 +30,7 @@ KINDS: Mapping[str, tuple[str, Callable[[Mapping[str, Member]], Any], Callable[[
     "joint plan": ("joint-layer.spz", decode_plan, write_plan),
     "pipelined step": ("pipeline-two.spz", decode_pipeline, write_pipeline),
     "overlapped plan": ("overlap-sums.spz", decode_overlap, write_overlap),
-    "plan with views": ("views-beside.spz", decode_submesh_plan, write_submesh_plan),
+    "plan with submeshes": ("views-beside.spz", decode_submesh_plan, write_submesh_plan),
 }
 """Kind -> a proved file, how it is read and written."""
 

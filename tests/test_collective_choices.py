@@ -270,7 +270,7 @@ def test_what_has_no_choice_is_refused_by_name() -> None:
         replace(free, bars=(("level.nodes.bandwidth", Fraction(1, 10)),)).with_collectives(Collectives.LIBRARY)
     with pytest.raises(MachineError, match="at most 4 levels, not 5"):
         replace(free, levels=free.levels * 2 + free.levels[:1]).with_collectives(Collectives.SYNTHESISED)
-    with pytest.raises(Inapplicable, match="views are priced level by level"):
+    with pytest.raises(Inapplicable, match="submeshes are priced level by level"):
         submesh_machine(free.with_collectives(Collectives.LIBRARY), Submesh((0, 0), (1, 4)))
     step, flags = build_step(zoo("llama", layers=1, batch=1, sequence=64), "adam", precision="bf16-master"), Flags("M")
     work = stage_work(step, free, flags, 1)

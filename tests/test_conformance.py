@@ -79,7 +79,7 @@ def test_the_suite_is_small_and_covers_every_kind() -> None:
         "schedule",
         "pipelined step",
         "overlapped plan",
-        "plan with views",
+        "plan with submeshes",
         "several plans",
         "plans for a range of sizes",
         "extraction",

@@ -187,7 +187,7 @@ def test_pseudo_boolean_programs_equal_enumeration(block: int) -> None:
 FAULTS = {
     "two 2 2 1 9\n2 2\n2 0 0 0 0\n": "line 3, '0': the scope names a variable twice",
     "two 2 2 1 9\n2 2\n2 0 5 0 0\n": "line 3, '5': a variable is 5, not in 0..1",
-    "two 2 2 1 9\n2 2\n2 0 1 0 1\n0 2 3\n": "line 4, '0': tuple [0, 2] has a value outside its domain",
+    "two 2 2 1 9\n2 2\n2 0 1 0 1\n0 2 3\n": "line 4, '0': the tuple [0, 2] is outside of the domains of variables [0, 1]: [2, 2] values",
     "two 2 2 1 9\n2 2\n2 0 1 0 1\n0 x 3\n": "line 4, 'x': values and cost of a tuple must be an integer",
     "two 2 2 1 9\n2 2\n2 0 1 0 2\n0 1 3\n": "line 4, '3': the file ends after 3 of 6 numbers",
     "two 2 2 1 9\n2 2\n2 0 1 -1 sregular 3\n": "line 3, 'sregular': the function 'sregular' is not supported",

@@ -54,3 +54,15 @@ def test_a_page_is_read_at_one_sitting() -> None:
     pages = [p for p in DOCS.rglob("*.md") if not {*OUTSIDE, "reference"} & set(p.parts)]
     long = {p.name: n for p in pages if (n := len(p.read_text(encoding="utf-8").splitlines())) > 330}
     assert len(pages) > 40 and not long
+    wide = {p.name: n for p in pages if (n := prose_columns(p.read_text(encoding="utf-8"))) > 120}
+    assert not wide
+
+
+def prose_columns(text: str) -> int:
+    """The longest line that is no table, console, heading, comment, formula or name."""
+    fenced, found = False, 0
+    for line in text.splitlines():
+        fenced ^= line.startswith("```")
+        if not fenced and not line.startswith(("|", "!", "```", "#", "    ", "<!--", "`")):
+            found = max(found, len(line))
+    return found

@@ -153,7 +153,7 @@ def test_the_verb_says_it_beside_the_proof(capsys: pytest.CaptureFixture[str]) -
     assert told["precision"] == "float32" and "steps-rounded-once" in told["assumptions"]
     assert 0 <= float(told["measured"]) <= float(told["bound"]) < 1e-3
     assert run(words) == 0
-    assert "equal up to rounding: at most" in capsys.readouterr().out
+    assert "equal up to rounding: measured" in capsys.readouterr().out
 
 
 @pytest.mark.torch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from functools import partial
 from itertools import product
 
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 
 from shardproof.models.equality.program import Step, Word
+from shardproof.verify.equality.conditions import _same as index_of_same
+from shardproof.verify.equality.forms import ONE
 from shardproof.verify.equality.functions import Forms
-from shardproof.verify.equality.index import OWN, Undecided
+from shardproof.verify.equality.index import HELD, OWN, Undecided, variable
 from shardproof.verify.equality.meaning import Meaning
 from shardproof.verify.equality.reading import same
 from shardproof.verify.equality.segments import Joined, Segments, Tensor
@@ -318,6 +321,26 @@ def test_what_is_packed_otherwise_is_undecided() -> None:
     ):
         with pytest.raises(Undecided):
             b.packed(operator, *reads, **words)  # type: ignore[arg-type]
+
+
+def test_bound_variables_of_one_value_are_that_number() -> None:
+    """One of two values beside it stays a sum."""
+    b = Bench()
+    array = RNG.normal(size=(5, 5))
+    b.source("x", array)
+    factor = b.forms.head(Head(Kind.INPUT, "x")), (variable(-1), variable(-2)), ONE
+    form: Form = (((((2, 3), (1, 3)), (factor,)), Fraction(1)),)
+    fixed = b.forms.fix(form)
+    assert all(len(ranges) == 1 for (ranges, _), _ in fixed)
+    assert math.isclose(b.form(fixed, {}), array[2, 1] + array[2, 2]) and b.form(form, {}) == b.form(fixed, {})
+
+
+def test_a_bound_variable_is_another_only_where_their_signs_differ() -> None:
+    """[v - w = 0] says that v is w; [v + w = 0] says something else."""
+    known = {0: (0, 4), HELD: (0, 4)}
+    assert index_of_same([(HELD, Fraction(1)), (0, Fraction(-1))], Fraction(0), known, 1) == (HELD, (((0, 1),), 0))
+    assert index_of_same([(HELD, Fraction(1)), (0, Fraction(1))], Fraction(0), known, 1) is None
+    assert index_of_same([(HELD, Fraction(1)), (0, Fraction(-2))], Fraction(0), known, 1) is None
 
 
 def test_a_sum_that_is_written_out_is_the_sum() -> None:

@@ -245,7 +245,7 @@ def broken() -> Iterator[tuple[str, PipelineCertificate, str]]:
     yield "pair instead", replace(c, interleaved=(), pairs=((2, 4),)), "not among those enumerated"
     yield "other chunks", replace(c, interleaved=(replace(x, chunks=3, weights=(1,) * 32),)), "not among those"
     yield "one chunk", replace(c, chunks=1, pairs=((4, 4),)), "one chunk a stage"
-    yield "three chunks", replace(c, chunks=3), "are not 3 on every view"
+    yield "three chunks", replace(c, chunks=3), "are not 3 on every submesh"
     yield "four chunks", replace(c, chunks=4, interleaved=(replace(x, stages=1, chunks=4),)), "2 chunks" if 0 else ""
     yield "twice", replace(c, interleaved=(x, x)), "more than once"
     yield "few weights", replace(c, interleaved=(replace(x, weights=x.weights[:-1]),)), "no weights of its lines"

@@ -321,13 +321,13 @@ def test_bars_are_kept_shown_and_part_of_the_identity(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('"level.nodes" = "10"', "is not an error bar"),
-        ('"level.nodes" = "0 %"', "is not an error bar"),
-        ('"level.nodes" = "2000 %"', "is not an error bar"),
+        ('"level.nodes" = "10"', "is not an error bound"),
+        ('"level.nodes" = "0 %"', "is not an error bound"),
+        ('"level.nodes" = "2000 %"', "is not an error bound"),
         ('"level.nodes" = 10', "must be text"),
         ('"level.nodse" = "10 %"', "belongs to no constant"),
         ('"step.all" = "10 %"', "belongs to no constant"),
-        ('step = "0 %"', "is not an error bar"),
+        ('step = "0 %"', "is not an error bound"),
         ("", "at least one bar"),
     ],
 )
@@ -339,7 +339,7 @@ def test_bad_bars_are_refused(line: str, message: str, tmp_path: Path) -> None:
 
 def test_every_field_of_the_file_is_documented() -> None:
     """docs/howto/cluster.md lists what the reader takes, table by table; rows of tables that this version does not
-    read (measured forms, error bars) are not looked at.
+    read (measured forms, error bounds) are not looked at.
     """
     import ast
     import re

@@ -261,8 +261,8 @@ def _scattered(v, p):
 @pytest.mark.parametrize(
     ("program", "words"),
     [
-        (_race, "elements of an array that other turns write"),
-        (_overwrite, "every turn of 1 loops writes the same element"),
+        (_race, "elements of an array that other iterations write"),
+        (_overwrite, "every iteration of 1 loops writes the same element"),
         (_part_of_a_sum, "reads a sum that is not finished"),
         (_after_the_map, "used after the map has ended"),
         (_left, "left before its end"),

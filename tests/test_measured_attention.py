@@ -1,5 +1,5 @@
 """Attention priced by a measured form: builder and checker agree, the checker notices any other constant or formula, no
-time falls with size, claims say what is measured, and bounds and error bars hold.
+time falls with size, claims say what is measured, and bounds and error bounds hold.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ def test_a_machine_without_forms_keeps_its_bytes() -> None:
     assert "attention" not in json.loads(plain.to_json())["device_class"][0]
 
 
-# Bounds and error bars.
+# Bounds and error bounds.
 
 
 @pytest.mark.parametrize("fused", [False, True])

@@ -669,7 +669,7 @@ def test_a_loop_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         while True:
             a = np.maximum(a * 2.0, 0.5)
 
-    with pytest.raises(TraceError, match="more than 50 operators; loops are recorded turn by turn"):
+    with pytest.raises(TraceError, match="more than 50 operators; loops are recorded iteration by iteration"):
         trace(program(a=(2, 3))(endless))
 
 

@@ -143,7 +143,7 @@ STARTS = {
     "interleaved": (("--train", "sgd", "--pipeline", "2:2:2"), ("train", "stages")),
     "configured": (("--train", "sgd", "--pipeline", "2:2", "--strategy", "settings.json"), ("train", "stages", "strategy")),
     "overlapped": (("--train", "sgd", "--overlap"), ("train", "overlap")),
-    "with views": (("--train", "sgd", "--views"), ("train", "views")),
+    "with submeshes": (("--train", "sgd", "--views"), ("train", "views")),
     "joint": (("--train", "sgd", "--joint"), ("train", "joint")),
     "best": (("--train", "sgd", "--memory", "1GiB", "--best"), ("train", "memory", "best")),
 }  # fmt: skip
@@ -370,7 +370,7 @@ OTHERS: Mapping[str, Start] = {
     "explain a plan": Start(("explain",), ("plan.spz",), EXPLAIN),
     "explain a joint plan": Start(("explain",), ("joint.spz",), {**EXPLAIN, "op": ("--op", "fc3")}),
     "explain a pipelined plan": Start(("explain",), ("pipeline-two.spz",), EXPLAIN),
-    "explain a plan with views": Start(("explain",), ("views-beside.spz",), EXPLAIN),
+    "explain a plan with submeshes": Start(("explain",), ("views-beside.spz",), EXPLAIN),
     "run a plan": Start(("run",), ("forward.spz", "-n", "2", "--virtual"), RUN),
     "train": Start(
         ("run",),
@@ -421,7 +421,7 @@ OTHERS: Mapping[str, Start] = {
     "check a schedule": Start(("check",), ("schedule-path.spz",), {"large": ("--large",)}),  # others: test_check_says_alike
     "check an overlapped plan": Start(("check",), ("overlap-chain.spz",), CHECK_FILE),
     "check a pipelined plan": Start(("check",), ("pipeline-two.spz",), CHECK_FILE),
-    "check a plan with views": Start(("check",), ("views-beside.spz",), CHECK_FILE),
+    "check a plan with submeshes": Start(("check",), ("views-beside.spz",), CHECK_FILE),
     "check a joint plan": Start(("check",), ("joint.spz",), CHECK_FILE),
     "report": Start(("report",), ("plan.spz", "-o", "x.html"), LIMITS),
     "diff": Start(("diff",), ("plan.spz", "other.spz"), {**LIMITS, "output": ("-o", "x.html")}),

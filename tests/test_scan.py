@@ -230,7 +230,7 @@ WRONG: dict[str, Callable[[Operator], Operator]] = {
         op, inputs=(op.inputs[0], access("c0", "b", "h"), *op.inputs[2:])
     ),
     "has not the shape": lambda op: changed(op, reads=("b h", "b n", "t b g n", "n g h")),
-    "is carried, so it has no axis of turns": lambda op: changed(op, reads=("b h t", "b n", "t b g n", "g n h")),
+    "is carried, so it has no axis of iterations": lambda op: changed(op, reads=("b h t", "b n", "t b g n", "g n h")),
     "does not read 'h' along 'b' row by row": lambda op: with_body(op, mixes_rows),
     "does not read 'c' along 'b' row by row": lambda op: with_body(op, shifts_rows),
     "operator 'bounded' of the body joins rows along 'b'": lambda op: with_body(op, normalises_rows),

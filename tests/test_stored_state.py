@@ -124,7 +124,7 @@ def test_the_table_groups_and_adds_up() -> None:
 
 @pytest.mark.parametrize(
     ("devices", "scheme", "sync"),
-    [("cloud-a100:1x1", "not synchronised", "none"), ("cloud-a100:1x8", "data parallel", "reduce")],
+    [("cloud-a100:1x1", "replicated, no sync", "none"), ("cloud-a100:1x8", "data parallel", "reduce")],
 )
 def test_sgd_has_no_moments(devices: str, scheme: str, sync: str) -> None:
     graph = training_step(zoo("mlp-8192", **MLP), "sgd")

@@ -62,7 +62,7 @@ def test_what_torch_scan_may_not_hold_is_refused(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(TorchError, match="write the inner one as a loop of Python"):
         imported(lambda: (Nested(), (torch.zeros(4, 5, 3),)))
     monkeypatch.setattr(scans, "MOST_NODES", 40)
-    with pytest.raises(TorchError, match="torch.scan of 7 turns and 11 operators each: at most 40"):
+    with pytest.raises(TorchError, match="torch.scan of 7 iterations and 11 operators each: at most 40"):
         imported(lambda: CASES["torch.scan"](7))
 
 

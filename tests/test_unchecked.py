@@ -44,7 +44,7 @@ EGRAPH = {
 
 KINDS = {
     "plan": MODEL,
-    "plan within error bars": ("plan", "mlp-unity", "--machine", "dgx-a100:1x2", "--work-limit", "500000"),
+    "plan within error bounds": ("plan", "mlp-unity", "--machine", "dgx-a100:1x2", "--work-limit", "500000"),
     "overlapped": (*MODEL[:-1], "300k", "--overlap"),
     "pipelined": ("plan", "mlp-8192:batch=64", *MODEL[2:-1], "300k", "--train", "sgd", "--pipeline", "2:4"),
     "views": ("plan", "candle-uno:batch=16,width=512,tower=2,layers=1", *MODEL[2:], "--views"),

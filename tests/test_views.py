@@ -484,7 +484,7 @@ def _branches(c: SubmeshCertificate) -> tuple[tuple[tuple[str, ...], ...], ...]:
 
 MUTANTS: dict[str, tuple[str, Change]] = {
     "an operator of a branch on the whole machine": ("outside the space", lambda c: _choice(c, 0, view=None)),
-    "another view": ("is on two views", lambda c: _choice(c, 0, view=_sibling(c.choices.operators[0][1].view))),
+    "another view": ("is on two submeshes", lambda c: _choice(c, 0, view=_sibling(c.choices.operators[0][1].view))),
     "a view of nothing": ("no aligned part", lambda c: _choice(c, 0, view=Submesh((0, 0), (1, 3)))),
     "a view outside": ("belongs to no branch", lambda c: _choice(c, -1, view=Submesh((0, 0), (2, 2)))),
     "a matrix that is none": ("outside the space", lambda c: _choice(c, 0, matrix=((3, 1),) * 4)),

@@ -1,4 +1,4 @@
-"""Attacks on plans with views: what a file might claim without being refuted, a test for each that was tried."""
+"""Attacks on plans with submeshes: what a file might claim without being refuted, a test for each that was tried."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_an_inner_copy_has_the_view_of_its_branch() -> None:
     for view in (None, HALVES[1]):
         (name, p), *others = c.choices.copies
         moved = replace(c, choices=replace(c.choices, copies=((name, replace(p, view=view)), *others)))
-        assert "outside the space" in reasons(moved) if view is None else "is on two views" in reasons(moved)
+        assert "outside the space" in reasons(moved) if view is None else "is on two submeshes" in reasons(moved)
 
 
 def settled() -> SubmeshCertificate:

@@ -1,4 +1,4 @@
-"""Plans with views of several regions, against every choice priced by the second builder, all at once; copies of a
+"""Plans with submeshes of several regions, against every choice priced by the second builder, all at once; copies of a
 branch's own are on its view.
 """
 

@@ -1,4 +1,4 @@
-"""Plans with views of training steps: forward and backward pass of a branch on one view, two phases of one region."""
+"""Plans with submeshes of training steps: forward and backward pass of a branch on one view, two phases of one region."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_both_phases_count_once_and_share_their_views() -> None:
         (n, replace(p, view=HALVES[1] if n == "left.b" else HALVES[0] if n == "right.b" else p.view))
         for n, p in c.choices.operators
     )
-    assert "is on two views" in reasons(replace(c, choices=replace(c.choices, operators=moved)))
+    assert "is on two submeshes" in reasons(replace(c, choices=replace(c.choices, operators=moved)))
 
 
 @cache
@@ -334,7 +334,10 @@ PHASES: dict[str, tuple[tuple[tuple[Names, ...], ...], str]] = {
         ((("left.f",), ("right.b",)), (("right.f",), ("left.b",))),
         "does not hang together",
     ),
-    "a pass less": (((("left.f",), ()), (("right.f",), ("right.b",))), "'left.x' belongs to no branch and has a view"),
+    "a pass less": (
+        ((("left.f",), ()), (("right.f",), ("right.b",))),
+        "'left.x' belongs to no branch and has a submesh",
+    ),
 }
 
 

@@ -114,8 +114,8 @@ def verify(
     inputs: tuple[Tensor, ...] | Mapping[str, Tensor],
     loss: Callable[[object], Tensor] | None = None,
 ) -> Traffic:
-    """Collectives and bytes of one pass of the job on a rank, against the plan's movements.  The ranks are pretended:
-    any number, in one process, which must have no process group.  `module` is laid out in place.
+    """Collectives and bytes of one pass of the job on a rank, against the plan's communication.  The ranks are
+    pretended: any number, in one process, which must have no process group.  `module` is laid out in place.
     """
     from torch.optim import SGD
 

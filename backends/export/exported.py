@@ -100,7 +100,11 @@ def left_text(who: str, left: Parts) -> str:
 
 def said_parts(made_of: Parts, left: Parts, target: str) -> list[str]:
     """Lines for a terminal: parts of a plan that a file does, and that it leaves to the job."""
-    out = [f"the job does as planned, or raises: {', '.join(part for part, _ in made_of)}"] if made_of else []
+    out = (
+        [f"beside the layouts, the job does as planned or raises: {', '.join(part for part, _ in made_of)}"]
+        if made_of
+        else []
+    )
     if left:
         out.append(f"layouts only: what else the plan says is not in the {target} file, and is the job's to do:")
         out += [f"  {part}: {words}" for part, words in left]

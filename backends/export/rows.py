@@ -27,7 +27,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a pass of the job sends against the plan's movements, one row per place where either moves anything.
+    """What a pass of the job sends against the plan's communication, one row per place where either moves anything.
     `whole`: functions that ran on whole tensors, with their number.
     """
 

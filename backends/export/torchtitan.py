@@ -118,7 +118,8 @@ def shapes(graph: Graph) -> dict[str, list[int]]:
         name = _NAMES.get(layer[2] if layer else t.name)
         if name is None:
             raise InputError(
-                f"parameter {t.name!r} is none of torchtitan's Llama; the export is for plans of the zoo's llama models"
+                f"parameter {t.name!r} is none of torchtitan's Llama: this export is for plans of the zoo's llama; "
+                "for your own module take --to dtensor, or --to megatron for degrees"
             )
         width = graph.tensor("embedding.table").shape[-1]
         n = prod(t.shape)

@@ -366,7 +366,10 @@ def _settings(found: Nearest, target: str, output: Path, as_json: bool) -> int:
     if found.excluded:
         reasons = Counter(reason.partition(": ")[2] or reason for _, reason in found.excluded)
         reason, n = reasons.most_common(1)[0]
-        say(f"{len(found.excluded)} settings do not fit, {n} of them because {reason[:120]}")
+        say(
+            f"{len(found.excluded)} settings are not priced: the plan's space or model has no such placement, or they "
+            f"do not fit; {n} of them: {reason[:120]}"
+        )
     if left := left_to_settings(graph):
         say(f"degrees alone: what else the plan says is not in the {target} file, and is the job's to do:")
         say(*(f"  {part}: {words}" for part, words in left))

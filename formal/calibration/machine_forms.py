@@ -10,7 +10,7 @@ held out.
     attention    six constants per direction (`attention_times.fit`).  Held out: the constants of all sequences but one,
                  judged on that one
 
-The error bar of a form is the mean |predicted / measured - 1| held out, where there is one.
+The error bound of a form is the mean |predicted / measured - 1| held out, where there is one.
 
 >>> row = Residual(0.05, 0.3, 84, 0.07)
 >>> row.words()

@@ -350,12 +350,12 @@ def rounding_words(bound: Bound) -> str:
     """How far rounding alone moves outputs apart, as people say it.
 
     >>> rounding_words(Bound("output", 1, 3.1e-5, 2.4e-7, "float32"))
-    'equal up to rounding: at most 3.1e-05 (float32, output of rank 1, on the inputs given), measured 2.4e-07'
+    'equal up to rounding: measured 2.4e-07, in the worst case 3.1e-05 (float32, output of rank 1, on the inputs given)'
     """
     where = f"{bound.precision}, {bound.output} of rank {bound.rank}, on the inputs given"
     if isinf(bound.bound):
         return f"no bound of rounding is known ({where}), measured {bound.measured:.2g}"
-    return f"equal up to rounding: at most {bound.bound:.2g} ({where}), measured {bound.measured:.2g}"
+    return f"equal up to rounding: measured {bound.measured:.2g}, in the worst case {bound.bound:.2g} ({where})"
 
 
 def rounding_json(bound: Bound | None) -> dict[str, object] | None:

@@ -16,7 +16,7 @@ U is within a tenth of the gap of L_S, so that a gap of 0 asks for the best comp
 
 A strategy that no completion makes feasible (memory) is refuted by any feasible solution.
 
-On a machine with error bars (`bars.py`) a refutation stands only if the better solution is cheaper on every machine
+On a machine with error bounds (`bars.py`) a refutation stands only if the better solution is cheaper on every machine
 within them; else the strategy is undecided, and the constant to measure is named.  All other answers are about the
 machine's own constants, and say how far the cost may be off within the bars.
 """
@@ -84,7 +84,8 @@ class AuditReport:
     `certificate` is about the whole problem: it claims the user's solution when that is optimal (or the best known
     within a gap), else the better one.  `completion_certificate` is about `restricted`, the problem with the strategy's
     choices only: a refutation of a strategy that the solver completed rests on it.  `comparison`: strategy against
-    better solution.  `planning`, `bars`: on a machine with error bars; `settings`: where the strategy is a framework's.
+    better solution.  `planning`, `bars`: on a machine with error bounds; `settings`: where the strategy is a
+    framework's.
     """
 
     outcome: Outcome

@@ -1,4 +1,4 @@
-r"""What holds of a plan on every machine within the error bars of its own.
+r"""What holds of a plan on every machine within the error bounds of its own.
 
     cost(m)        of a choice on machine m, rounded as the problem's: rises with every time and falls with every rate
     plan x         cost(fastest) <= cost(m) <= cost(slowest)
@@ -83,7 +83,7 @@ def error_bounds_of(
 
 
 def with_error_bounds(planned: Planned, limit: TimeLimit | None = None) -> Plan:
-    """The plan that was found, with what holds of it within its machine's error bars: beside the plans that people
+    """The plan that was found, with what holds of it within its machine's error bounds: beside the plans that people
     compare with, as far as they fit.  Where `limit` leaves no time for the check, without, which is announced.
     """
     plan, planning, answer = planned.plan, planned.planning, planned.answer
@@ -417,7 +417,7 @@ def measurement(constant: str, machine: Machine) -> str:
 
 
 def error_bound_lines(bars: ErrorBounds, planning: Planning, plan: str = "this plan") -> list[str]:
-    """What is said of a plan on a machine with error bars."""
+    """What is said of a plan on a machine with error bounds."""
     problem, machine = planning.problem, planning.machine
     low, high = (amount(c, problem) for c in bars.cost)
     most = f"error bounds of {machine.name} (at most {error_bound_text(widest(machine))})"

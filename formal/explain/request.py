@@ -179,7 +179,7 @@ def is_confirmed(publisher: Publisher, report: AuditReport, output: Path | None 
 
     `refuted` rests on the cost of the better solution, which is evaluated exactly, and, where the strategy leaves
     operators free, on the claim that no completion of it is cheaper: that certificate is checked too.  So is what is
-    said of the machines within error bars.
+    said of the machines within error bounds.
     """
     if report.bars is not None and report.planning is not None and report.solution is not None:
         bound = report.best.lower_bound

@@ -12,8 +12,8 @@ Nothing here decides anything: the words are read off the layouts and the moveme
     data parallel, ZeRO-3    split                     gathered, whole
     tensor parallel          split                     where it lies
     tensor parallel, ZeRO-3  split                     gathered, still split
-    not synchronised         replicated                                      nothing moves: every device computes what
-                             it keeps of them
+    replicated, no sync      replicated                                      nothing moves: every device computes the
+                                                                             whole gradient itself
 
 A weight that is kept wider than it is computed with is read through its cast, which is what is gathered.
 
@@ -148,7 +148,7 @@ class _View:
                 "tensor parallel" if not gathered else "tensor parallel, ZeRO-3" if still else "data parallel, ZeRO-3"
             )
         elif not brought:
-            scheme = "not synchronised"
+            scheme = "replicated, no sync"
         elif split_state:
             scheme = "data parallel, ZeRO-2" if _split(self._layout(gradient)) else "data parallel, ZeRO-1"
         else:

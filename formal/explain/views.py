@@ -1,4 +1,4 @@
-"""What a plan with views decided, region by region, for people and as data."""
+"""What a plan with submeshes decided, region by region, for people and as data."""
 
 from __future__ import annotations
 

@@ -98,7 +98,10 @@ MOST_LOAD: Final = 8.0
 """So much slower than the processor the wall is thought to be at most: a process also waits for others of ours."""
 
 WRITING_S: Final = 4.0
-"""Seconds for writing what was not checked, and saying so."""
+"""Seconds for writing what was not checked, and saying so; on a busy machine at most `WRITING_SHARE` of what comes
+after the limit, or nothing small would be checked under a short limit."""
+
+WRITING_SHARE: Final = 0.5
 
 AGAIN_S: Final = 2.0
 """Seconds of the processor from one giving up to the next, in which an answer is made without what was given up."""
@@ -210,7 +213,8 @@ class TimeLimit:
     @property
     def _left_s(self) -> float:
         """Wall-clock seconds until there is only time to write and to say what was found."""
-        return self._latest_s - self.elapsed_s - self.slowness() * WRITING_S
+        beyond = BEYOND * (self.limit_s or 0.0) + BEYOND_S
+        return self._latest_s - self.elapsed_s - min(self.slowness() * WRITING_S, WRITING_SHARE * beyond)
 
     def rest(self, seconds: float) -> Clock:
         """A clock over `seconds` for what is said beside the answer, or until the latest end."""

@@ -54,7 +54,7 @@ def audit_pipelined(
         emit({**found, "settings": settings.to_json(), **spent})
         return code
     if plan.best is not None and not checked:
-        say("not confirmed by the checker, so as the search says:")
+        say("not confirmed by the checker; the search says:")
     say(*_lines(report), *priced_lines(request, report, settings), settings.line())
     if published is not None and not published.checked:
         say(published.reason, *published.advice)
@@ -188,9 +188,13 @@ def _lines(report: PipelineAudit) -> list[str]:
             f"{best.case.micro} micro-batches"
         )
     if found.lower_bound < NO_STEP:
-        lines.append(f"no plan of the pairs {pairs} takes less than {seconds_text(found.lower_bound, PER_SECOND)}")
+        lines.append(
+            f"no plan with {pairs} (stages:micro-batches) takes less than {seconds_text(found.lower_bound, PER_SECOND)}"
+        )
     else:
-        lines.append(f"no plan of the pairs {pairs} fits: weights and optimizer state alone are more than the memory")
+        lines.append(
+            f"no plan with {pairs} (stages:micro-batches) fits: weights and optimizer state alone are too much"
+        )
     match report.outcome:
         case Outcome.OPTIMAL:
             lines.append("optimal: proved")
@@ -206,10 +210,25 @@ def _lines(report: PipelineAudit) -> list[str]:
             elif given.bound >= NO_STEP:
                 lines.append("undecided: the plan fits and no completion does, which no certificate holds")
             else:
-                lines.append(
-                    "undecided: neither a plan below every completion, nor a bound that reaches the configuration"
-                )
+                lines.append(_undecided(report))
     return lines
+
+
+def _undecided(report: PipelineAudit) -> str:
+    """What is not known of the settings, and what may tell."""
+    best, own = report.found.best, report.given.best
+    if best is None or own is None:
+        return "undecided: no plan was found to compare with; more time (--time-limit) may find one"
+    mine, other = own.step, best.step
+    if other < mine:
+        return (
+            f"undecided: the best plan found takes {float(1 - other / mine):.1%} less than your settings as completed, "
+            "but is not proved below every way to complete them; more time (--time-limit) may prove it"
+        )
+    return (
+        "undecided: no plan was found that is faster than your settings, and it is not proved that there is none; "
+        "more time (--time-limit) may tell"
+    )
 
 
 def _document(report: PipelineAudit, published: Published | None, checked: bool) -> dict[str, object]:

@@ -86,7 +86,7 @@ PLAN: Final = Combinations(
         Apart("views", ("micro_batch",), "branches take the batch whole, without micro-batches"),
         Apart("views", ("collectives",), "submeshes are priced level by level"),
         Apart("views", _VOCABULARY, "no vocabulary says parts of the machine"),
-        Apart("views", ("engine",), "views are searched natively"),
+        Apart("views", ("engine",), "submeshes are searched natively"),
         Apart("views", ("explain_cost",), "it prints branches; costs of operators are those of a plan without it"),
         Apart(
             "subject=range",

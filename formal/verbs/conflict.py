@@ -160,14 +160,14 @@ def conflict_lines(problem: SelectionProblem, claim: Infeasible, steps: Sequence
         if live > len(largest):
             names += f", {live - len(largest)} others ({use[t] - sum(n for _, n in largest)})"
         at = f"step {t}" + (f" ({steps[t]})" if t < len(steps) else "")
-        over = (
-            ""
-            if problem.limit is not None and use[t] > problem.limit
-            else " (less, but not with what the other steps need)"
-        )
-        lines.append(
-            f"{at}: even the smallest choices use {use[t]}{unit}, the limit is {problem.limit}{over}; largest: {names}"
-        )
+        if problem.limit is not None and use[t] > problem.limit:
+            words = f"even the smallest choices use {use[t]}{unit}, the limit is {problem.limit}"
+        else:
+            words = (
+                f"the smallest choices use {use[t]}{unit} of {problem.limit}, but not all of them are allowed together "
+                "or with what the other steps need"
+            )
+        lines.append(f"{at}: {words}; largest: {names}")
     if not claim.steps:
         lines.append(
             "no combination of choices is allowed and fits; vertices involved: "

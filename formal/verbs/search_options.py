@@ -34,7 +34,7 @@ engine_option = click.option(
     type=click.Choice(["native", "ilp", "smt", "cp-sat"]),
     default="native",
     show_default=True,
-    help="Who looks for the solution; the proof is native. What was asked and answered is printed.",
+    help="Who proposes a solution; without --alone the native search proves it. What was asked is printed.",
 )
 
 collectives_option = click.option(

@@ -38,7 +38,7 @@ from .combinations import SOLVE
 from .conflict import no_solution, publish_proof
 from .extraction import solve_extraction
 from .options import options_given, print_options, set_option
-from .results import asked_json, asked_lines, document, outcome, sentence
+from .results import asked_json, asked_lines, cost_text, document, outcome, sentence
 from .search_options import (
     alone_option,
     effort_option,
@@ -122,7 +122,7 @@ def solve_command(publisher: Publisher, options: SolveOptions) -> int:
         )
     begun = None if options.known is None else read_known(options.known, problem)
     clock.hold_back(check_seconds(problem, clock))
-    with Watch("solving", problem.scale) as watch, clock.phase("search"):
+    with Watch("solving", lambda units: cost_text(units, problem)) as watch, clock.phase("search"):
         answer = solve(
             problem,
             clock=clock.clock.at_most(None),
@@ -141,13 +141,16 @@ def solve_command(publisher: Publisher, options: SolveOptions) -> int:
     code, status = outcome(published, options.gap)
     if options.as_json:
         told = document(status, published, problem, options.gap, clock, (options.problem_file,))
+        told |= {"assumptions": list(problem.assumptions)} if problem.assumptions else {}
         told |= {} if begun is None else {"known_cost": problem.cost_of(begun)}
         emit({**told, "solution": list(answer.solution), **asked_json(answer)})
         return code
     say(f"{problem.name}: {len(problem.vertices)} vertices, {len(problem.edges)} edges")
     if begun is not None:
         say(f"known: {amount(problem.cost_of(begun), problem)}, {options.known}")
-    say(sentence(published, problem), *asked_lines(answer, problem), *_written(published, options.problem_file, clock))
+    assumed = [f"assumed, not checked: {', '.join(problem.assumptions)}"] if problem.assumptions else []
+    lines = [sentence(published, problem), *assumed, *asked_lines(answer, problem)]
+    say(*lines, *_written(published, options.problem_file, clock))
     return code
 
 

@@ -20,7 +20,7 @@ from .results import asked_json, document, outcome, sentence
 def run_submeshes(
     publisher: Publisher, request: PlanRequest, output: Path, as_json: bool, clock: TimeLimit, notes: list[str]
 ) -> int:
-    """Plan with views, publish, and say what was found."""
+    """Plan with submeshes, publish, and say what was found."""
     with Watch("planning with submeshes") as watch:
         made = carry_out_on_submeshes(request, clock, watch, watch.count)
     graph, found, certificate = made.graph, made.found, made.certificate

@@ -102,7 +102,7 @@ def check_choices(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) ->
             if any(x < 1 for row in matrix for x in row):
                 raise ChoicesError(place, "matrix entries must be positive")
             if placement.view is not None and not placement.view.fits(hierarchy):
-                raise ChoicesError(place, f"its view is no box of a machine of {'x'.join(map(str, hierarchy))}")
+                raise ChoicesError(place, f"its submesh is no box of a machine of {'x'.join(map(str, hierarchy))}")
             for j, size in enumerate(hierarchy if placement.view is None else placement.view.counts):
                 if prod(row[j] for row in matrix) != size:
                     raise ChoicesError(place, f"column {j} must multiply to {size}")

@@ -1,4 +1,4 @@
-"""What error bars mean: the machines within them, of which the fastest and the slowest are named.
+"""What error bounds mean: the machines within them, of which the fastest and the slowest are named.
 
     bar b of a rate r       any rate from r / (1 + b) to r (1 + b)
     bar b of a time t       any time from t / (1 + b) to t (1 + b)

@@ -91,7 +91,7 @@ _SIZES: Final = re.compile(r"[0-9]{1,8}(?:x[0-9]{1,8})*", re.ASCII)
 class Machine:
     """See the module docstring.  `device`: the class of all devices that no class of `others` has in its blocks.
 
-    `sources`: one (constant, source text) pair per constant, sorted.  `bars`: (constant, relative error bar) of those
+    `sources`: one (constant, source text) pair per constant, sorted.  `bars`: (constant, relative error bound) of those
     that have one, sorted.  `collectives`: which programs reductions take.
     """
 

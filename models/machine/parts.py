@@ -21,7 +21,7 @@ MAX_PROFILES: Final = 4096
 MOST_BLOCKS: Final = 4
 """Levels over which programs of reductions are weighed: 2^3 programs for every reduction."""
 STEP: Final = "step"
-"""Names the one error bar that belongs to no constant: that of what the model lacks."""
+"""Names the one error bound that belongs to no constant: that of what the model lacks."""
 
 
 class MachineError(ValueError):

@@ -139,7 +139,9 @@ MOST_BAR: Final = Fraction(10)
 
 
 def parse_error_bound(text: str) -> Fraction:
-    """An error bar, `10 %`, as a share: the constant lies between value / 1.1 and value x 1.1.  Raises `QuantityError`.
+    """An error bound, `10 %`, as a share: the constant lies between value / 1.1 and value x 1.1.
+
+    Raises `QuantityError`.
 
     >>> parse_error_bound("2.5 %"), error_bound_text(parse_error_bound("2.5 %"))
     (Fraction(1, 40), '2.5 %')
@@ -147,7 +149,7 @@ def parse_error_bound(text: str) -> Fraction:
     number = text.removesuffix("%").rstrip(" ") if text.endswith("%") else ""
     if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,6})?", number, re.ASCII) or not 0 < Fraction(number) / 100 <= MOST_BAR:
         raise QuantityError(
-            f"{text[:40]!r} is not an error bar",
+            f"{text[:40]!r} is not an error bound",
             "write a share in percent, more than 0 % and at most 1000 %, such as '10 %': from value / 1.1 to value x "
             "1.1",
         )
@@ -159,7 +161,7 @@ def exact_error_bound(text: str) -> Fraction:
     value = parse_error_bound(text)
     if error_bound_text(value) != text:
         raise QuantityError(
-            f"{text[:40]!r} is not the canonical text of an error bar", f"write {error_bound_text(value)!r}"
+            f"{text[:40]!r} is not the canonical text of an error bound", f"write {error_bound_text(value)!r}"
         )
     return value
 

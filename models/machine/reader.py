@@ -63,7 +63,7 @@ class Parts:
 
 
 class Reader:
-    """Reads the tables of one file.  `place` names the file, `number` reads one constant and `bar` one error bar
+    """Reads the tables of one file.  `place` names the file, `number` reads one constant and `bar` one error bound
     (`QuantityError` if they cannot).
     """
 

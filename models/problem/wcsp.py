@@ -123,8 +123,15 @@ class _Reader:
         sizes = np.array([self.domains[v] for v in scope], dtype=np.int64)
         wrong = np.flatnonzero(((tuples < 0) | (tuples >= sizes)).any(axis=1) | (costs < 0))
         if wrong.size:
+            first = int(wrong[0])
+            values, cost = tuples[first].tolist(), int(costs[first])
+            what = (
+                f"the tuple {values} of a function over variables {list(scope)} has cost {cost}, below 0"
+                if cost < 0
+                else f"the tuple {values} is outside of the domains of variables {list(scope)}: {sizes.tolist()} values"
+            )
             raise words.fail(
-                f"tuple {tuples[wrong[0]].tolist()} has a value outside its domain, or a cost below 0",
+                what,
                 (count - int(wrong[0])) * (arity + 1),
             )
         return default, tuples, self._costs(costs)

@@ -251,7 +251,7 @@ def _wrong_inputs(op: Operator, graph: Graph, body: Graph, axes: dict[str, Axis]
         if graph.tensor(a.tensor).dtype != t.dtype:
             return f"input {j} is {graph.tensor(a.tensor).dtype}, the body reads {t.dtype}"
         if j < carries(op) and turn(op) in names:
-            return f"input {j} is carried, so it has no axis of turns"
+            return f"input {j} is carried, so it has no axis of iterations"
     try:
         of = labels(op, body)
     except ValueError as e:

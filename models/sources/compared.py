@@ -56,8 +56,8 @@ def load_compared(
     found = comparer.compare_import(graph, taken.original, how.compare, how.trained)
     if how.compare and taken.original.maps and not found.samples:
         raise InputError(
-            f"{spec}: {found.left_out}; its maps are recorded from one turn, and only the comparison shows that this"
-            " is what all turns do: compare it at smaller sizes, and give --no-compare here"
+            f"{spec}: {found.left_out}; its maps are recorded from one iteration, and only the comparison shows that"
+            " this is what all iterations do: compare it at smaller sizes, and give --no-compare here"
         )
     return graph, replace(found, schedule=taken.original.schedule)
 

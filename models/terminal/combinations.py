@@ -151,7 +151,7 @@ PLAN_KINDS: Final[Mapping[str, str]] = {
     "joint": "a joint plan",
     "pipelined": "a pipelined plan",
     "overlapped": "an overlapped plan",
-    "views": "a plan with views",
+    "views": "a plan with submeshes",
     "reduction": "a reduction program",
     "sizes": "a file of plans for a range of sizes",
     "other": "a file that is no plan",

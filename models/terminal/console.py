@@ -15,7 +15,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from enum import IntEnum
 from types import TracebackType
@@ -127,15 +127,20 @@ EVERY_S = 60.0
 """Seconds between two lines of progress where stderr is no terminal."""
 
 
+def picoseconds_text(units: int) -> str:
+    """What a plan costs, for people."""
+    return seconds_text(units, 10**12)
+
+
 class Watch:
     """Progress on stderr: shows itself after two seconds on a terminal, and disappears when done; elsewhere a line a
     minute.
 
-    Serves as the solver's progress (`update`) and as a counter (`count`).
+    Serves as the solver's progress (`update`; `cost_text`: how costs are said) and as a counter (`count`).
     """
 
-    def __init__(self, label: str, scale: int = 10**12) -> None:
-        self.label, self.scale = label, scale
+    def __init__(self, label: str, cost_text: Callable[[int], str] = picoseconds_text) -> None:
+        self.label, self.cost_text = label, cost_text
         self.start = self.told = time.monotonic()
         self.visible = sys.stderr.isatty()
         self.bar: Bar | None = None
@@ -182,7 +187,7 @@ class Watch:
 
     def update(self, stage: str, lower: int | None, upper: int | None) -> None:
         """A solver's stage with the bounds known so far."""
-        bounds = [seconds_text(b, self.scale) if b is not None else "?" for b in (lower, upper)]
+        bounds = [self.cost_text(b) if b is not None else "?" for b in (lower, upper)]
         self._show(f"{self.label}: {stage}  bound {bounds[0]}  best {bounds[1]}", None, None)
 
     def count(self, done: int, total: int) -> None:

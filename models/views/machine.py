@@ -17,20 +17,21 @@ def submesh_machine(machine: Machine, view: Submesh) -> Machine:
     would be divided.
     """
     if not view.fits(machine.hierarchy):
-        raise ValueError(f"view {view.starts} {view.counts} is no box of the machine {machine.hierarchy}")
+        raise ValueError(f"submesh {view.starts} {view.counts} is no box of the machine {machine.hierarchy}")
     if machine.others:
         raise Inapplicable(
-            f"machine {machine.name!r} has several classes of devices; views are priced on machines of one class",
+            f"machine {machine.name!r} has several classes of devices; submeshes are priced on machines of one class",
             "leave out --submeshes, or take another machine",
         )
     if machine.collectives is not Collectives.HIERARCHICAL:
         raise Inapplicable(
-            f"machine {machine.name!r} has {machine.collectives.value} collectives; views are priced level by level",
+            f"machine {machine.name!r} has {machine.collectives.value} collectives; "
+            "submeshes are priced level by level",
             "leave out --submeshes, or plan with --collectives hierarchical",
         )
     if view.divides_links(machine.hierarchy) and any(level.collectives for level in machine.levels):
         raise ValueError(
-            f"the view would have a part of links of {machine.name!r} whose collectives were measured whole"
+            f"the submesh would have a part of links of {machine.name!r} whose collectives were measured whole"
         )
     levels = []
     for j, level in enumerate(machine.levels):

@@ -57,7 +57,7 @@ def regions_json(regions: tuple[Region, ...]) -> list[object]:
 
 
 def submesh_flags(flags: tuple[str, ...], regions: tuple[Region, ...], hierarchy: tuple[int, ...]) -> tuple[str, ...]:
-    """Assumptions of a plan with views: those of a plan without, of which one changes, and what it is optimal over."""
+    """Assumptions of a plan with submeshes: those without, of which one changes, and what it is optimal over."""
     text = json.dumps(regions_json(regions), sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     divisions = sum(len(r.divisions) for r in regions)

@@ -23,7 +23,7 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "placement.json": ("placements of axes", "check takes it"),
     "pipeline.json": ("a pipelined training step", _PLAN),
     "overlap.json": ("an overlapped plan", _PLAN),
-    "views.json": ("a plan with views", _PLAN),
+    "views.json": ("a plan with submeshes", _PLAN),
     PORTFOLIO: ("the best of several plans", _PLAN),
     SIZES: ("plans for a range of sizes", "run and check take it; 'plan' with one number for the size makes a plan"),
     "schedule.json": ("a schedule", "check takes it"),

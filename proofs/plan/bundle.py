@@ -6,7 +6,7 @@
                        "versions": {..}}
     graph.json, machine.json, constants/..      what the plan is about (`proofs.plan.subject`)
     certificate.*     the selection certificate
-    bars.json         of a machine with error bars: what holds on every machine within them (`proofs.plan.error_bounds`)
+    bars.json         of a machine with error bounds: what holds within them (`proofs.plan.error_bounds`)
     joint.json, ..    of a joint plan (`proofs.joint.file`): then graph.json is the program that was chosen, and the
                       certificate is about the problem over all programs
 
@@ -55,7 +55,7 @@ class Moved:
 @dataclass(frozen=True)
 class Plan:
     """Everything a plan says.  `memory_limit`: bytes per device, or None.  `joint`: of a plan whose program was chosen
-    together with its placements.  `bars`: what holds within the machine's error bars, if it has some.
+    together with its placements.  `bars`: what holds within the machine's error bounds, if it has some.
     """
 
     graph: Graph

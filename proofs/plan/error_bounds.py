@@ -1,4 +1,4 @@
-"""What a plan says about the machines within the error bars of its own: records and `bars.json`.
+"""What a plan says about the machines within the error bounds of its own: records and `bars.json`.
 
     cost       units that the plan takes on the fastest and on the slowest machine within the bars
     bound      no plan of the space takes fewer units on any of these machines

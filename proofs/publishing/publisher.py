@@ -312,7 +312,7 @@ class Publisher(Protocol):
         ...
 
     def bars(self, planning: Planning, x: tuple[int, ...], bars: ErrorBounds, bound: int | None) -> Published:
-        """What the checker says of the machines within error bars; `bound`: proved on the machine itself."""
+        """What the checker says of the machines within error bounds; `bound`: proved on the machine itself."""
         ...
 
     def rules(self, path: Path | None, library: Library) -> dict[str, str]:

@@ -19,7 +19,7 @@ def write_unchecked(path: Path | None, data: bytes) -> Published:
     name = identity(members)
     if path is not None:
         write_file(path, data)
-    reason = "not checked here: the time limit was over"
+    reason = "not checked here: the time limit left too little for it"
     cost = claimed_cost(members)
     return Published(Verdict.UNDECIDED, "Unchecked", cost, None, reason, name, path, len(data), checked=False)
 

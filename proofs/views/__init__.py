@@ -1,1 +1,1 @@
-"""Plans with views: placements, the regions and divisions they are optimal over, a certificate."""
+"""Plans with submeshes: placements, the regions and divisions they are optimal over, a certificate."""

@@ -1,4 +1,4 @@
-"""Writes plans with views as container members.
+"""Writes plans with submeshes as container members.
 
     views.json       {"format", "graph_sha256", "machine_sha256", "space", "regions", "operators", "copies"},
                      "memory_limit" (bytes per device) where there is a limit
@@ -35,7 +35,7 @@ Placements = tuple[tuple[str, Placement], ...]
 
 
 def write_submesh_plan(path: Path | str | None, certificate: SubmeshCertificate) -> bytes:
-    """Bytes of an `.spz` file with a plan with views."""
+    """Bytes of an `.spz` file with a plan with submeshes."""
     return write_container(path, encode_submesh_plan(certificate))
 
 
@@ -99,7 +99,7 @@ def _region(row: Reader) -> Region:
     if len(branches) < 2 or {len(b) for b in branches} not in ({1}, {2}):
         fields["branches"].fail("must be two or more, all of one phase or all of two")
     if not divisions or any(len(views) != len(branches) for views in divisions):
-        fields["divisions"].fail("must be one or more, with a view for every branch")
+        fields["divisions"].fail("must be one or more, with a submesh for every branch")
     return Region(branches, divisions)
 
 

@@ -4,7 +4,7 @@
 
 vtrain    GPTs on one node of A100 40 GB; a strategy is tensor parallelism and copies, one stage.  Measured: the best
           micro-batch of every strategy.  Audited: the whole batch at once, parameters and Adam's moments in 16 bits, 60 s.
-          Every two strategies of a group are compared: the interval of their difference within the machine's error bars
+          Every two strategies of a group are compared: the interval of their difference within the machine's error bounds
           decides or does not, and the measured order says whether it was right.  Twice: within the bars of constants alone,
           and with the bar of `step`, what the model lacks (`machine_bars.py`; found on these pairs, and said below
           for every group as found on the others).
@@ -266,7 +266,7 @@ def mlperf(folder: Path, most: int, gpu: str | None, known: set[str], limit: flo
 
 
 STANDS = (
-    "A refutation stands only if the better plan is cheaper on every machine within the error bars (`machine show`); every "
+    "A refutation stands only if the better plan is cheaper on every machine within the error bounds (`machine show`); every "
     "interval was computed a second time by the checker."
 )
 HEAD = "| audit | verdict | at its own constants | costs | the better one | within the bars | measure | processor s |"

@@ -300,7 +300,7 @@ def page(found: Mapping[str, Found]) -> str:
         "## Published practice",
         "",
         "What a strategy leaves open (gradients, where state is stored, the optimizer) the solver completes in its favour",
-        "under the limit.  Within the bars: refuted only if the better plan is better on every machine within `dgx-h100`'s error bars.",
+        "under the limit.  Within the bars: refuted only if the better plan is better on every machine within `dgx-h100`'s error bounds.",
         "",
         f"| model | sequences | machine, limit | settings | as priced here, memory | best known, nothing less than {VERDICT}",
         "|---|---:|---|---|---:|---:|---|---:|---|---|",

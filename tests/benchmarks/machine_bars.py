@@ -1,4 +1,4 @@
-"""Error bars of the built-in machines of real systems, from the public rows that their constants were fitted to.
+"""Error bounds of the built-in machines of real systems, from the public rows that their constants were fitted to.
 
 python tests/benchmarks/machine_bars.py DATA [--write]
 
@@ -210,9 +210,9 @@ def main() -> None:
         sys.stdout.write(f"{name}\n{lines}\n")
         if options.write:
             file = BUILTIN / f"{name}.toml"
-            text = file.read_text().partition("\n# Error bars")[0].rstrip("\n")
+            text = file.read_text().partition("\n# Error bounds")[0].rstrip("\n")
             file.write_text(
-                f"{text}\n\n# Error bars: tests/benchmarks/machine_bars.py says what each rests on.\n[bars]\n{lines}\n"
+                f"{text}\n\n# Error bounds: tests/benchmarks/machine_bars.py says what each rests on.\n[bars]\n{lines}\n"
             )
 
 

@@ -207,7 +207,7 @@ def attention_text(form: AttentionForm) -> str:
 def write(name: str, machine: Machine, level: str, table: str, sources: list[str]) -> None:
     """Put the tables and their sources into the machine's file, in place of those that are there."""
     path = BUILTIN / f"{name}.toml"
-    text, bars_mark, bars = path.read_text(encoding="utf-8").partition("\n# Error bars")
+    text, bars_mark, bars = path.read_text(encoding="utf-8").partition("\n# Error bounds")
     text = re.sub(r"\[level\.(?:all_gather|reduce_scatter|all_reduce|alltoall)\]\n(?:\w+ = .*\n)+", "", text)
     text = re.sub(
         r"\[\[device_class\.product\]\]\n(?:\w+ = .*\n)+\[device_class\.product\.tiles\]\n(?:\w+ = .*\n)+", "", text

@@ -12,7 +12,7 @@ schedule   1F1B without interleaving.  The published runs interleave 8 chunks a 
            bubbles are (pp - 1) / 8 of a micro-batch instead of pp - 1.  Both sides of an audit run without
 verdict    optimal: within the gap of what no plan of 8 stages and these micro-batches goes below.  refuted: such a plan
            takes less than any completion of the configuration.  undecided: neither, the interval is said.  At the
-           constants of the machine as they stand; its error bars are in the column `bars`
+           constants of the machine as they stand; its error bounds are in the column `bars`
 
 Systems are kept in `results/mlperf-audits.json` as they end; the same command goes on from there.
 """

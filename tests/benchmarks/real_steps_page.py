@@ -108,7 +108,7 @@ def _row(name: str, found: Mapping[str, object], wanted: str) -> str:
             f"{100 * int(str(found['pairs_right'])) / int(str(found['pairs'])):.1f} % of {found['pairs']} pairs right"
         )
     if "bar" in found:
-        rest.append(f"error bar {100 * float(str(found['bar'])):.1f} %")
+        rest.append(f"error bound {100 * float(str(found['bar'])):.1f} %")
     if "below_measured" in found:
         rest.append(f"below measured {found['below_measured']}, within 5 % {found['within_5_percent']}")
     errors = [f"{100 * float(str(found[k])):.1f} %" if k in found else "" for k in ("mean_error", "worst_error")]

@@ -4,8 +4,8 @@ and with views, both proved and checked.
     python tests/benchmarks/views.py [--only WORD] [--limit S] [--runs] [--page]
 
 Every row plans twice, as `shardproof.plan(..)` and `shardproof.plan(.., views=True)`, over the same placements, in a
-process of its own; times are by the machine model.  `wins`: the plan with views costs less than what is proved of every
-plan without; `whole`: the best plan with views, proved, uses none.  --runs: plans that use views are executed on virtual
+process of its own; times are by the machine model.  `wins`: the plan with submeshes costs less than what is proved of every
+plan without; `whole`: the best plan with submeshes, proved, uses none.  --runs: plans that use views are executed on virtual
 ranks in one process (those of less than `MOST_BYTES`) and compared with one process.  Rows are kept one by one in
 results/views.json and not run again, unless --runs is given and a row was not executed; so it can be stopped and started
 again.  --page writes results/views.md.  Not a test.

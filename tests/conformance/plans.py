@@ -316,7 +316,7 @@ def suite() -> Suite:
     head(
         "movement-missing",
         "refuted",
-        "the plan lists 1 movements, its choices cause 2",
+        "the plan lists 1 communications, its choices cause 2",
         lambda h: h["communication"].pop(),
         "a movement is left out",
         moving,

@@ -1,4 +1,4 @@
-"""Plans with views of the conformance suite: two branches of one product each on two devices, added up; a launch takes
+"""Plans with submeshes of the conformance suite: two branches of one product each on two devices, added up; a launch takes
 so long that the branches run beside each other.
 """
 
@@ -50,14 +50,14 @@ def by_hand(launch: str, where: str = "complete", train: bool = False) -> Submes
 
 
 def suite() -> Suite:
-    out = Suite("plan with views")
+    out = Suite("plan with submeshes")
 
     def add(name: str, verdict: str, sentence: str, c: SubmeshCertificate, fault: str = "") -> None:
         out.add(f"views-{name}", verdict, sentence, container(encode_submesh_plan(c)), fault=fault)
 
     good, whole = by_hand("1/10000"), by_hand("0")
-    add("beside", "proved", "views in use: 2", good)
-    add("whole", "proved", "views in use: 0", whole)
+    add("beside", "proved", "submeshes in use: 2", good)
+    add("whole", "proved", "submeshes in use: 0", whole)
     add("narrow", "proved", "space one-per-level", by_hand("1/10000", "one-per-level"))
     turned = replace(good.regions[0], divisions=tuple(d[::-1] for d in good.regions[0].divisions))
     choices = tuple(
@@ -102,7 +102,7 @@ def suite() -> Suite:
         "same",
         "none of its divisions",
         chosen("left", replace(left, view=right.view)),
-        "two branches on one view that no division gives them",
+        "two branches on one submesh that no division gives them",
     )
     refuted(
         "matrix",
@@ -156,7 +156,7 @@ def suite() -> Suite:
     )
     malformed(
         "division",
-        "a view for every branch",
+        "a submesh for every branch",
         lambda h: h["regions"][0].update(divisions=[[[[0, 0], [1, 1]]]]),
         "a division without a view for a branch",
     )

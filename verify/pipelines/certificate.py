@@ -252,7 +252,7 @@ class _Check:
             return "the stages are not all units, one after another"
         triples = [(x.stages, x.micro, x.chunks) for x in c.interleaved]
         if c.chunks < 1 or len(c.stages) % c.chunks:
-            return f"{len(c.stages)} stages are not {c.chunks} on every view"
+            return f"{len(c.stages)} stages are not {c.chunks} on every submesh"
         mine = (c.views, c.micro) in c.pairs if c.chunks == 1 else (c.views, c.micro, c.chunks) in triples
         if any(s.first >= s.end for s in c.stages) or not mine:
             return "a stage is empty, or its number of stages and micro-batches is not among those enumerated"

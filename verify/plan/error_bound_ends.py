@@ -1,11 +1,12 @@
-"""Rebuilds the ends of error bars, a second time: the fastest and the slowest machine, and the least and
+"""Rebuilds the ends of error bounds, a second time: the fastest and the slowest machine, and the least and
 the most of a constant.
 
     a rate r with bar b    from r / (1 + b) to r (1 + b);  fast: the most
     a time t with bar b    from t / (1 + b) to t (1 + b);  fast: the least
     no bar                 exact;  memory, `odd`, `wave`, `band`, `switch_quad` never have one that counts
 
-Written from docs/certificate-format.md, section 9, "Error bars"; shares nothing with `models/machine/error_bounds.py`.
+Written from docs/certificate-format.md, section 9, "Error bounds";
+shares nothing with `models/machine/error_bounds.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What two plans do differently within error bars, a second time: entries as linear forms up to two
+"""What two plans do differently within error bounds, a second time: entries as linear forms up to two
 numbers.
 
     roofline     base: the one of flops and bytes that takes longer on the machine itself (bytes if equal), and a
@@ -9,7 +9,8 @@ numbers.
                  of x on some machine, each against the best for it of those of y with the same tile; and the bytes,
                  where y can wait for them
 
-Written from docs/certificate-format.md, section 9, "Error bars"; shares no formula with `formal/explain/envelopes.py`.
+Written from docs/certificate-format.md, section 9, "Error bounds";
+shares no formula with `formal/explain/envelopes.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a plan says about the machines within its machine's error bars, computed a second time from
+"""What a plan says about the machines within its machine's error bounds, computed a second time from
 index sets.
 
     cost       every entry of the plan on the fastest and the slowest machine; entries rise with times, fall with rates
@@ -17,7 +17,7 @@ Coefficients are read off: an operator is priced (`verify/plan/entries.py`) on a
 time.  Claims may be looser than what is found here, never tighter.  `measure` is advice and not checked beyond that the
 machine has such a bar.
 
-Source: docs/certificate-format.md, section 9, "Error bars".
+Source: docs/certificate-format.md, section 9, "Error bounds".
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class _Box:
         """Units of an operator on each of the machines."""
         op, placement = self.operators[self.planning.decisions[v].name], self.entries.placement(v, choice)
         key = (placement, machines, scale, self.kinds[op.name])
-        self.budget.charge(AGAIN, "error bars")
+        self.budget.charge(AGAIN, "error bounds")
         if key not in self.known:
             dimensions = len(op.axes) + sum(len(a.index) for a in (*op.inputs, op.output))
             for _ in machines:
@@ -174,7 +174,7 @@ class _Box:
         for number, edge in enumerate(self.planning.problem.edges):
             move = self.entries.moves[number]
             size = self.graph.tensor(move.tensor).element_bytes
-            self.budget.charge(AGAIN, "error bars")
+            self.budget.charge(AGAIN, "error bounds")
             places = [self.entries.placement(w, x[w]) for w in (edge.u, edge.v)]
             key = (self.communication_key(number), *places)
             if key not in self.known:
@@ -248,7 +248,7 @@ class _Box:
         key = (self.entries.placement(v, a), self.entries.placement(v, b), self.kinds[op.name])
         if key not in self.gaps:
             tiles = len(x.form.tiles)
-            self.budget.charge(KERNEL * tiles + OBJECT * (11 * tiles) ** 2, "error bars")
+            self.budget.charge(KERNEL * tiles + OBJECT * (11 * tiles) ** 2, "error bounds")
             one, two = (self.operator(v, choice, self.ends, self.scale) for choice in (a, b))
             low, high = -self.spans.gap(x, y, x.form) - 1, self.spans.gap(y, x, x.form) + 1
             self.gaps[key] = max(low, Fraction(two[0] - one[1])), min(high, Fraction(two[1] - one[0]))

@@ -16,7 +16,7 @@ claims:
     Delivers       the steps of every movement bring every rank its box, fully summed (`verify/plan/communication.py`);
                    every output element is written by one owner or the ranks of one declared sum
                    (`verify/plan/owners.py`)
-    Bars           what the plan says of the machines within the error bars of its own, if anything
+    Bars           what the plan says of the machines within the error bounds of its own, if anything
                    (`verify/plan/error_bounds.py`)
     Bytes          the stored collective, loads and phases of every movement are those of its steps, and those that
                    index sets give
@@ -312,7 +312,7 @@ def _communication(plan: Plan, planning: Planning, budget: Budget) -> tuple[Chec
     listed = list(moves(plan.graph)) if plan.choices.operators else []
     delivers, totals = _owners(plan, budget), ""
     if len(plan.communication) != len(listed):
-        totals = f"the plan lists {len(plan.communication)} movements, its choices cause {len(listed)}"
+        totals = f"the plan lists {len(plan.communication)} communications, its choices cause {len(listed)}"
     ends = _Ends(plan, planning, budget)
     known: dict[tuple[DeviceBoxes, DeviceBoxes, object, object], tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
     for number, move in enumerate(listed):

@@ -192,7 +192,7 @@ def wrong_structure(entries: Entries) -> str:
         )
     ends = [(entries.vertex(m.writer, m.tensor), entries.vertex(m.reader, m.tensor)) for m in entries.moves]
     if [(e.u, e.v) for e in problem.edges] != ends:
-        return "the edges are not the graph's movements"
+        return "the edges are not the graph's communication"
     if problem.limit is None and not problem.usages:
         return ""
 

@@ -176,7 +176,7 @@ def _overlap_document(c: OverlapCertificate) -> dict[str, object]:
 def _viewed(c: SubmeshCertificate) -> list[str]:
     divisions = sum(len(r.divisions) for r in c.regions)
     used = sorted({p.view for _, p in c.choices.operators if p.view is not None})
-    return [f"regions: {len(c.regions)}; divisions: {divisions}; views in use: {len(used)}"]
+    return [f"regions: {len(c.regions)}; divisions: {divisions}; submeshes in use: {len(used)}"]
 
 
 def _views_document(c: SubmeshCertificate) -> dict[str, object]:
@@ -322,7 +322,7 @@ TELL: Final[Mapping[str, Teller]] = {
         OverlapCertificate, "overlapped plan", "time", 0, lambda c: c.memory, _overlapped, _overlap_document
     ).tell,
     "views.json": Words(
-        SubmeshCertificate, "plan with views", "cost", 0, lambda c: c.memory, _viewed, _views_document
+        SubmeshCertificate, "plan with submeshes", "cost", 0, lambda c: c.memory, _viewed, _views_document
     ).tell,
     PORTFOLIO: tell_portfolio,
     SIZES: tell_sizes,

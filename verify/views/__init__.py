@@ -1,1 +1,1 @@
-"""Checks plans with views."""
+"""Checks plans with submeshes."""

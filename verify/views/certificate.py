@@ -1,4 +1,4 @@
-"""Checks plans with views.  It searches nothing and believes nothing that it can compute.
+"""Checks plans with submeshes.  It searches nothing and believes nothing that it can compute.
 
 Views      regions and divisions are sound (`structure`); the choices are placements of the space, those of a branch on
            the view that one of its region's divisions gives it or all on the whole machine; the time of exactly these
@@ -181,7 +181,7 @@ class _Chosen:
                 return f"choices: the {what} placements are not those of the graph, each once and in order"
             for name, p in items:
                 if p.view is not None and (wrong := wrong_submesh(p.view, self.hierarchy)):
-                    return f"choices: the view of {what} {name!r}: {wrong}"  # before its placements are listed
+                    return f"choices: the submesh of {what} {name!r}: {wrong}"  # before its placements are listed
                 counts = self.hierarchy if p.view is None else p.view.counts
                 listed = self.prices.placements(known[name], counts)
                 shaped = p.axes == self.planning.decisions[known[name]].axes and listed.shape[1:] == (
@@ -192,16 +192,16 @@ class _Chosen:
                     return f"choices: the placement of {what} {name!r} is outside the space"
         for v in range(len(self.planning.decisions)):
             if v not in self.parts.place and self.placement(v).view is not None:
-                return f"choices: {self.planning.decisions[v].name!r} belongs to no branch and has a view"
+                return f"choices: {self.planning.decisions[v].name!r} belongs to no branch and has a submesh"
         for r, region in enumerate(self.c.regions):
             chosen: list[Submesh | None] = []
             for b in range(len(region.branches)):
                 found = {self.placement(v).view for v in self.parts.members((r, b))}
                 if len(found) > 1:
-                    return f"choices: branch {b} of region {r} is on two views"
+                    return f"choices: branch {b} of region {r} is on two submeshes"
                 chosen.append(found.pop())
             if chosen != [None] * len(chosen) and tuple(chosen) not in region.divisions:
-                return f"choices: the views of region {r} are none of its divisions"
+                return f"choices: the submeshes of region {r} are none of its divisions"
         return ""
 
     def time(self) -> int:

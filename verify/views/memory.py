@@ -1,4 +1,4 @@
-"""What a plan with views holds on the fullest device, in bytes, a second time: from the boxes of its own choices.
+"""What a plan with submeshes holds on the fullest device, in bytes, a second time: from the boxes of its own choices.
 
     row          a tensor from a step to another, or received operands at one (`verify.plan.structure.memory_rows`)
     in a phase   branches on views run beside each other, in any order with what lies between them in the graph: a row

@@ -84,15 +84,17 @@ class Prices:
             else:
                 extents = [self.graph.tensor(d.name).shape[int(k)] for k in d.axes]
                 split = [True] * len(extents)
-            self.budget.charge(AGAIN, "placements on a view")
+            self.budget.charge(AGAIN, "placements on a submesh")
             fits = tuple(n if s else 1 for n, s in zip(extents, split, strict=True))
             if (fits, counts) not in self.counted:
-                place = f"placements of {d.name!r} on a view"
+                place = f"placements of {d.name!r} on a submesh"
                 self.counted[fits, counts] = charge_placements(fits, counts, where, self.budget, place)
-            self.budget.charge(BOX * self.counted[fits, counts] * len(counts) * (1 + len(fits)), "placements on a view")
+            self.budget.charge(
+                BOX * self.counted[fits, counts] * len(counts) * (1 + len(fits)), "placements on a submesh"
+            )
             found = matrices(extents, split, counts, where)
             if wrong := check_list(found, extents, split, where, Counter(counts, where)):
-                raise ContainerError("views", f"placements of {d.name!r} on a view: {wrong}")
+                raise ContainerError("views", f"placements of {d.name!r} on a submesh: {wrong}")
             self.listed[vertex, counts] = found
         return self.listed[vertex, counts]
 
@@ -111,7 +113,7 @@ class Prices:
         key = (operand, extents, counts, listed.shape, listed.tobytes())
         if key not in self.held:
             width = prod(counts) * (1 + len(extents) + len(operand.shape))
-            self.budget.charge(BOX * listed.shape[0] * width, "boxes on a view")
+            self.budget.charge(BOX * listed.shape[0] * width, "boxes on a submesh")
             self.held[key] = layouts(operand, extents, listed, counts)
         return self.held[key]
 
@@ -129,8 +131,8 @@ class Prices:
         inside, outside = (u, v) if first else (v, u)
         mine = self.side(inside, move, view.counts)
         cells = mine.boxes.shape[0] * self.machine.devices * max(1, mine.boxes.shape[2])
-        self.budget.hold(2 * cells, "boxes that cross the border of a view")
-        self.budget.charge(BOX * cells, "boxes that cross the border of a view")
+        self.budget.hold(2 * cells, "boxes that cross the border of a submesh")
+        self.budget.charge(BOX * cells, "boxes that cross the border of a submesh")
         whole = np.zeros((mine.boxes.shape[0], self.machine.devices, *mine.boxes.shape[2:]), dtype=np.int64)
         whole[:, devices(view, self.machine)] = mine.boxes
         here = Layouts(self.machine.hierarchy, whole, mine.open, mine.of)
@@ -167,8 +169,8 @@ class Prices:
             size = self.graph.tensor(move.tensor).element_bytes
             charge_communication(a, b, self.budget)
             pairs += a.of.size * b.of.size
-            self.budget.hold(pairs, "movements inside a branch")
-            self.budget.charge(BOX * a.of.size * b.of.size, "movements inside a branch")
+            self.budget.hold(pairs, "communication inside a branch")
+            self.budget.charge(BOX * a.of.size * b.of.size, "communication inside a branch")
             times = communication_times(a, b, size, machine, self.scale, self.budget)[np.ix_(a.of, b.of)]
             phase = self.parts.phase[move.reader if move.reader is not None else str(move.writer)]
             links.append((u, v, phase, times))
@@ -199,7 +201,7 @@ class Prices:
             return np.zeros(listed.shape[0], dtype=np.int64)
         shape = shape_of(self.entries.operators[d.name], self.graph, d.axes)
         width = 1 + len(shape.extents) + sum(len(o.shape) for o in (*shape.inputs, shape.output))
-        self.budget.charge(BOX * listed.shape[0] * machine.devices * width, "times on a view")
+        self.budget.charge(BOX * listed.shape[0] * machine.devices * width, "times on a submesh")
         return operator_times(shape, listed, machine, self.scale)
 
 

@@ -1,4 +1,4 @@
-"""Rebuilds the selection problem of a plan with views a second time; docs/certificate-format.md, section
+"""Rebuilds the selection problem of a plan with submeshes a second time; docs/certificate-format.md, section
 15, has the
 order of its parts.  Nothing is shared with the search: a certificate about another problem has another hash.
 """
@@ -26,7 +26,7 @@ from .structure import Parts, shares_links
 
 
 def assumptions(entries: Entries, regions: Sequence[Region], limit: int | None = None) -> tuple[str, ...]:
-    """What a plan with views, that keeps a limit, assumes, sorted."""
+    """What a plan with submeshes, that keeps a limit, assumes, sorted."""
     space = entries.planning.space
     found = all_assumptions(entries.graph, entries.machine, space, limit) - {"no-overlap"}
     said = [
@@ -73,12 +73,12 @@ class _Problem:
 
     def edge(self, u: int, v: int, table: Ints, rows: Ints | None, cols: Ints | None) -> None:
         """An edge; equal tables are one."""
-        self.budget.charge(AGAIN + BOX * table.size, "tables of a plan with views")
+        self.budget.charge(AGAIN + BOX * table.size, "tables of a plan with submeshes")
         table = np.ascontiguousarray(table, dtype=np.int64)
         key = table.shape, table.tobytes()
         if key not in self.number:
             self.entries_held += 2 * table.size  # the bytes are a key
-            self.budget.hold(self.entries_held, "tables of a plan with views")
+            self.budget.hold(self.entries_held, "tables of a plan with submeshes")
             self.number[key] = len(self.number)
             self.tables[key] = table
         self.edges.append(Edge(u, v, self.number[key], rows, cols))
@@ -140,7 +140,7 @@ class _Problem:
             members = [b for b, other in enumerate(views) if other == view]
             found = [self.prices.branch((r, b), view, region.phases) for b in members]
             if prod(len(b.labels) for b in found) > MOST_LABELS:
-                raise ContainerError("views", f"region {r}: the branches of a view can end in too many ways")
+                raise ContainerError("views", f"region {r}: the branches of a submesh can end in too many ways")
             self.budget.charge(AGAIN * prod(len(b.labels) for b in found), f"region {r}")
             ways = [*product(*(range(len(b.labels)) for b in found))]
             times = [
@@ -180,7 +180,7 @@ class _Problem:
         """A view is in use under its division alone, and within the level of the phase."""
         size = len(reach) + 1
         if size > MOST_LEVELS:
-            raise ContainerError("views", f"the views of a division take {size - 1} times: too many to be checked")
+            raise ContainerError("views", f"the submeshes of a division take {size - 1} times: too many to be checked")
         self.budget.charge(BOX * size * size, "times of a division")
         table = np.full((size, size), FORBIDDEN, dtype=np.int64)
         table[0, 0] = 0

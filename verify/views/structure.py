@@ -111,7 +111,7 @@ def wrong_divisions(machine: Machine, regions: Sequence[Region], budget: Budget 
     """Why a division is none of the machine; empty if all are."""
     budget = Budget.with_large() if budget is None else budget
     if machine.others:
-        return "views of a machine with several classes of devices have no price"
+        return "submeshes of a machine with several classes of devices have no price"
     for r, region in enumerate(regions):
         for m, views in enumerate(region.divisions):
             for view in views:
@@ -122,9 +122,9 @@ def wrong_divisions(machine: Machine, regions: Sequence[Region], budget: Budget 
             budget.charge(OBJECT * 8 * levels * len(distinct) * (1 + len(distinct)), f"region {r}, division {m}")
             for k, one in enumerate(distinct):
                 if any(meet(one, other) for other in distinct[:k]):
-                    return f"region {r}, division {m}: two of its views share devices and are not equal"
+                    return f"region {r}, division {m}: two of its submeshes share devices and are not equal"
         if any(level.collectives for level in machine.levels) and shares_links([region], machine.hierarchy):
-            return f"region {r}: a view has a part of links whose collectives were measured whole"
+            return f"region {r}: a submesh has a part of links whose collectives were measured whole"
         if len(set(region.divisions)) < len(region.divisions):
             return f"region {r}: a division is listed twice"
     return ""
@@ -143,7 +143,7 @@ def meet(one: Submesh, other: Submesh) -> bool:
 def wrong_submesh(view: Submesh, hierarchy: tuple[int, ...]) -> str:
     """Why a view is no aligned box of the machine; empty if it is."""
     if len(view.starts) != len(hierarchy) or len(view.counts) != len(hierarchy):
-        return f"a view has {len(view.starts)} starts and {len(view.counts)} counts for {len(hierarchy)} levels"
+        return f"a submesh has {len(view.starts)} starts and {len(view.counts)} counts for {len(hierarchy)} levels"
     for start, count, size in zip(view.starts, view.counts, hierarchy, strict=True):
         if count < 1 or size % count or start % count or not 0 <= start <= size - count:
             return f"{count} children from {start} on are no aligned part of {size}"

@@ -278,7 +278,7 @@ class _Table:
 
 
 def error_bound_of(path: str, c: int, shares: Floats, off: Floats, missing: Callable[[str], str]) -> Fraction:
-    """The error bar of constant `c`; `off`: by which factor less one every row errs; `missing`: what to measure, or
+    """The error bound of constant `c`; `off`: by which factor less one every row errs; `missing`: what to measure, or
     else to do, to tell a constant.  Raises `InputError` where it would be larger than any bar.
     """
     column = shares[:, c]

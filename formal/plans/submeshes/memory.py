@@ -1,4 +1,4 @@
-"""What a plan with views holds on the fullest device, in bytes (rows: `models.cost.memory`).
+"""What a plan with submeshes holds on the fullest device, in bytes (rows: `models.cost.memory`).
 
 Branches on views run beside each other, in any order with what lies between them in the graph: what is not of one
 branch alone, and is there at some step of a phase of a region, is there at all of its steps.

@@ -174,7 +174,7 @@ class Submeshes:
         for part in parts:
             count *= len(part.labels)
             if count > MOST_LABELS:
-                raise TooLarge(f"the branches of one view can end in more than {MOST_LABELS} ways")
+                raise TooLarge(f"the branches of one submesh can end in more than {MOST_LABELS} ways")
         key = tuple(id(part.form) for part in parts)  # kept alive by `forms`
         if key not in self.points:
             points = tuple(product(*(range(len(part.labels)) for part in parts)))
@@ -273,8 +273,8 @@ class _Tables:
 def build_submesh_problem(
     planning: Planning, regions: tuple[Region, ...], views: Submeshes | None = None
 ) -> SubmeshPlanning:
-    """The problem of a plan with views; `views`: prices of the planning that are known.  Raises `TooLarge` where the
-    labels of a branch are too many, `ValueError` for machines that have no views.
+    """The problem of a plan with submeshes; `views`: prices of the planning that are known.  Raises `TooLarge` where
+    the labels of a branch are too many, `ValueError` for machines that have no views.
     """
     base, views, tables = planning.problem, views or Submeshes(planning), _Tables()
     own = own_of(planning, regions)
@@ -296,7 +296,7 @@ def build_submesh_problem(
             for row in found
         ]
         if any(times.size > MOST_LEVELS for by_phase in reach for times in by_phase):
-            raise TooLarge(f"the views of one division take more than {MOST_LEVELS} times")
+            raise TooLarge(f"the submeshes of one division take more than {MOST_LEVELS} times")
         at = tuple(range(len(vertices), len(vertices) + region.phases))
         for p in range(region.phases):
             cost_of = np.concatenate([np.zeros(1, dtype=np.int64), *(by_phase[p] for by_phase in reach)])

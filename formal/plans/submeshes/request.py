@@ -1,4 +1,4 @@
-"""Carries out requests for plans with views: what the command line and the Python way in ask alike."""
+"""Carries out requests for plans with submeshes: what the command line and the Python way in ask alike."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SubmeshOutcome:
 def carry_out_on_submeshes(
     request: PlanRequest, limit: TimeLimit, progress: Progress | None = None, notify: Notify | None = None
 ) -> SubmeshOutcome:
-    """The best plan with views that was found within `limit`."""
+    """The best plan with submeshes that was found within `limit`."""
     graph, step = program_of(request)
     where = request.space or fitting_space(graph, request.machine)
     begun = limit.elapsed_s

@@ -85,8 +85,8 @@ def plan_submeshes(
     progress: Progress | None = None,
     regions: tuple[Region, ...] | None = None,
 ) -> SubmeshAnswer:
-    """The best plan with views that was found.  `base`: the problem on the whole machine, with its limit; `regions`:
-    those to be searched; None: what `regions_of` finds.  Raises `InputError` where there are none.
+    """The best plan with submeshes that was found.  `base`: the problem on the whole machine, with its limit;
+    `regions`: those to be searched; None: what `regions_of` finds.  Raises `InputError` where there are none.
     """
     graph, memory_limit = base.graph, base.problem.limit
     until = clock.share(REGIONS_SHARE)

@@ -52,7 +52,7 @@ PACKAGES: Final[dict[EngineName, tuple[str, str]]] = {
 
 REASONS: Final[dict[EngineName, str]] = {
     "ilp": "HiGHS' LP duals",
-    "smt": "z3's messages and cores",
+    "smt": "z3's messages, and cores where it branched",
     "cp-sat": "CP-SAT's cores",
 }
 """Whose proof a certificate holds."""

@@ -141,7 +141,7 @@ class Lifter:
             self.known[tensor], Access(tensor, tuple(map(Affine.axis, names_))), {n: n for n in names_}
         )
         if not self.varies(tensor):
-            raise GraphError(f"loop value {tensor!r}", "is the same in every turn, so its sum is no gradient")
+            raise GraphError(f"loop value {tensor!r}", "is the same in every iteration, so its sum is no gradient")
         made = self.emit(f"{self.prefix}{tensor}/turns", "sum", axes, [reads], names_, (), self._dtype(tensor))
         return self._of(made, tensor, False)
 

@@ -91,40 +91,11 @@ def _bags_gradient(of: BagsGradient) -> torch.Tensor:
     return grad.new_zeros((of.num_weights, grad.shape[1])).index_add(0, indices, rows)
 
 
-@dataclass(frozen=True, eq=False)
-class BagsGradientOfAll:
-    """What the operator takes that may make a sparse gradient, too."""
-
-    grad: torch.Tensor
-    indices: torch.Tensor
-    offsets: torch.Tensor
-    offset2bag: torch.Tensor
-    bag_size: torch.Tensor
-    maximum_indices: torch.Tensor
-    num_weights: int
-    scale_grad_by_freq: bool
-    mode: int
-    sparse: bool
-    per_sample_weights: torch.Tensor | None
-    padding_idx: int = -1
-
-
-@keywords_of(BagsGradientOfAll)
-def _bags_gradient_of_all(of: BagsGradientOfAll) -> torch.Tensor:
-    if of.sparse:
+def _bags_gradient_of_all(grad: torch.Tensor, indices: torch.Tensor, _: torch.Tensor, *rest: Any) -> torch.Tensor:
+    """The operator that is given offsets too, and may make a sparse gradient: the seventh of the rest."""
+    if rest[6]:
         raise NotKnown("makes a sparse gradient, which is not known here")
-    return _bags_gradient(
-        of.grad,
-        of.indices,
-        of.offset2bag,
-        of.bag_size,
-        of.maximum_indices,
-        of.num_weights,
-        of.scale_grad_by_freq,
-        of.mode,
-        of.per_sample_weights,
-        of.padding_idx,
-    )
+    return _bags_gradient(grad, indices, *rest[:6], *rest[7:])
 
 
 def _histogram(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:

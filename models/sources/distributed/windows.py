@@ -148,7 +148,7 @@ class Convolution:
     groups: int
 
 
-def _frame(of: Convolution | ConvolutionGradient) -> Frame:
+def _frame(of: Convolution) -> Frame:
     if of.transposed:
         raise NotKnown("is transposed, which is not known here")
     return Frame.of(tuple(of.weight.shape[2:]), of.stride, of.padding, of.dilation)
@@ -166,50 +166,46 @@ def _convolution(of: Convolution) -> torch.Tensor:
     return made if bias is None else made + bias.reshape(1, -1, *(1 for _ in out))
 
 
-@dataclass(frozen=True, eq=False)
-class ConvolutionGradient:
-    """What the operator of its gradients takes."""
-
-    grad: torch.Tensor
-    x: torch.Tensor
-    weight: torch.Tensor
-    bias_sizes: Sequence[int] | None
-    stride: Sequence[int]
-    padding: Sequence[int]
-    dilation: Sequence[int]
-    transposed: bool
-    output_padding: Sequence[int]
-    groups: int
-    wanted: Sequence[bool]
-
-
-@keywords_of(ConvolutionGradient)
-def _convolution_gradient(of: ConvolutionGradient) -> tuple[torch.Tensor | None, ...]:
-    grad, x, weight, groups = of.grad, of.x, of.weight, of.groups
-    frame = _frame(of)
+def _convolution_gradient(grad: torch.Tensor, *operands: Any) -> tuple[torch.Tensor | None, ...]:
+    """`operands`: those of the convolution (sizes in place of its bias), and which gradients are wanted."""
+    of, wanted = Convolution(*operands[:-1]), operands[-1]
+    x, weight, groups, frame = of.x, of.weight, of.groups, _frame(of)
     g = _grouped(grad, groups, weight.shape[0])
     inner = prod(frame.kernel) * x.shape[1]
     of_x: torch.Tensor | None
     of_weight: torch.Tensor | None
     of_bias: torch.Tensor | None
     of_x = of_weight = of_bias = None
-    if of.wanted[0]:
+    if wanted[0]:
         w = weight.reshape(1, groups, weight.shape[0] // groups, -1)
         back = (w.transpose(-2, -1) @ g).reshape(*x.shape[:2], prod(frame.kernel), *grad.shape[2:])
         of_x = fold(back, frame, tuple(x.shape[2:]))
-    if of.wanted[1]:
+    if wanted[1]:
         taken = windows(x, frame)
         if frame.tiles(tuple(x.shape[2:])):
             of_weight = (g @ _grouped(taken, groups, inner).transpose(-2, -1)).sum(0).reshape(weight.shape)
         else:  # place by place: what lies outside is another part of the outputs for each
             rows = [_grouped(taken[:, :, k], groups, x.shape[1]) for k in range(taken.shape[2])]
             of_weight = torch.stack([(g @ row.transpose(-2, -1)).sum(0) for row in rows], -1).reshape(weight.shape)
-    if of.wanted[2]:
+    if wanted[2]:
         of_bias = grad.sum([0, *range(2, grad.dim())])
     return of_x, of_weight, of_bias
 
 
 # ---------------------------------------------------------------------------- pools
+
+
+def _pool(
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    dilation: Sequence[int] = (1,),
+) -> Frame:
+    """The windows of a pool of two dimensions."""
+    if ceil_mode:
+        raise NotKnown("has windows that are cut off (ceil_mode), which is not known here")
+    return Frame.of(tuple(kernel) * (2 // len(kernel)), stride, padding, dilation)
 
 
 def _batched(x: torch.Tensor, dims: int) -> torch.Tensor:
@@ -238,9 +234,7 @@ def _greatest(
     ceil_mode: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The greatest of every window, and the first position where it stands."""
-    if ceil_mode:
-        raise NotKnown("has windows that are cut off (ceil_mode), which is not known here")
-    frame = Frame.of(tuple(kernel) * (2 // len(kernel)), stride, padding, dilation)
+    frame = _pool(kernel, stride, padding, ceil_mode, dilation)
     wide = _batched(x, 2)
     size = tuple(wide.shape[2:])
     taken, at = windows(wide, frame, float("-inf")), _flat_places(frame, size)
@@ -265,9 +259,7 @@ def _greatest_gradient(
     ceil_mode: bool,
     indices: torch.Tensor,
 ) -> torch.Tensor:
-    if ceil_mode:
-        raise NotKnown("has windows that are cut off (ceil_mode), which is not known here")
-    frame = Frame.of(tuple(kernel) * (2 // len(kernel)), stride, padding, dilation)
+    frame = _pool(kernel, stride, padding, ceil_mode, dilation)
     size = tuple(x.shape[-2:])
     hit = _batched(indices, 2).unsqueeze(2) == _flat_places(frame, size)
     spread = hit.to(grad.dtype) * _batched(grad, 2).unsqueeze(2)
@@ -292,9 +284,7 @@ def _mean(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> torch.Tensor:
-    if ceil_mode:
-        raise NotKnown("has windows that are cut off (ceil_mode), which is not known here")
-    frame = Frame.of(tuple(kernel) * (2 // len(kernel)), stride, padding)
+    frame = _pool(kernel, stride, padding, ceil_mode)
     wide = _batched(x, 2)
     made = windows(wide, frame).sum(2) / _counts(frame, tuple(wide.shape[2:]), count_include_pad, divisor_override)
     return made.reshape(*x.shape[:-2], *made.shape[2:])
@@ -310,9 +300,7 @@ def _mean_gradient(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> torch.Tensor:
-    if ceil_mode:
-        raise NotKnown("has windows that are cut off (ceil_mode), which is not known here")
-    frame = Frame.of(tuple(kernel) * (2 // len(kernel)), stride, padding)
+    frame = _pool(kernel, stride, padding, ceil_mode)
     size = tuple(x.shape[-2:])
     share = _batched(grad, 2) / _counts(frame, size, count_include_pad, divisor_override)
     spread = share.unsqueeze(2).expand(*share.shape[:2], prod(frame.kernel), *share.shape[2:])

@@ -72,7 +72,7 @@ class Watch:
             return None
         source = self._source(x.array)
         if source is None:
-            raise Differs("slices of an array that a turn makes")
+            raise Differs("slices of an array that an iteration makes")
         places = sorted(max(0, min(p, source.shape[d] - 1)) for p in at[d])
         step = places[1] - places[0]
         index = [slice(a := max(0, min(p[0], n - s)), a + s) for p, n, s in zip(at, source.shape, sizes, strict=True)]
@@ -264,7 +264,7 @@ def _refuse_unlike(inside: Recorder, watch: Watch, results: list[Value], given: 
         raise Differs("operators that are not known")
     results_only = {f"carry{k}" for k in watch.written}
     if any(a.tensor in results_only for made in inside.made for a in made.inputs):
-        raise Differs("results that a turn reads")
+        raise Differs("results that an iteration reads")
     if any(results[k].array is not given[k].array for k in watch.written):
         raise Differs("results that are made anew")
 

@@ -139,12 +139,13 @@ class Machine:
             (going,) = self.block(condition, now, held)
             if isinstance(going.array, TracedArray):
                 raise TraceError(
-                    self.place, "a loop whose number of turns depends on data; give it a number (lax.fori_loop, scan)"
+                    self.place,
+                    "a loop whose number of iterations depends on data; give it a number (lax.fori_loop, scan)",
                 )
             if not bool(going.array):
                 return now
             now = self.block(body, now, held)
-        raise TraceError(self.place, f"a loop of more than {MOST_TURNS} turns; they are recorded one by one")
+        raise TraceError(self.place, f"a loop of more than {MOST_TURNS} iterations; they are recorded one by one")
 
     def map(self, function: str, arrays: Sequence[Array], dtype: str = "") -> TracedArray:
         """A function of the table, element by element."""

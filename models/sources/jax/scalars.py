@@ -101,7 +101,7 @@ def count_turns(
     tests = {k: _new(ends) for k in sorted(counters)}
     going = _walked(ends, condition, {condition.arguments[k]: s for k, s in tests.items()}, outer, functions, tests)
     if going[0] is None:
-        raise Differs("its number of turns is no count")
+        raise Differs("its number of iterations is no count")
     now = {k: starts[k] for k in counters}
     places: list[list[tuple[int, ...]]] = [[] for _ in plan.parts]
     turns = 0

@@ -92,7 +92,7 @@ class _Writer:
             inside, after = [op for op in self.r.body.operators if op in {*inside, *after}], []
         for op in (*apart.before, *after):
             if op.kind.value not in _OUTSIDE or op.function in _PLACED:
-                raise NoLoop(f"{op.name!r}: {op.function} is not written for all turns at once")
+                raise NoLoop(f"{op.name!r}: {op.function} is not written for all iterations at once")
         left = self._left(carries, inside, after, wanted)
         if carries:
             self._loop(carries, inside, left)

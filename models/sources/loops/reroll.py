@@ -136,7 +136,7 @@ def _moved(a: Access, places: dict[str, Place]) -> Access:
         else:
             (name, c), *more = i.terms
             if more or c != 1 or i.offset:
-                raise NoLoop("a value of every turn does not stand axis by axis")
+                raise NoLoop("a value of every iteration does not stand axis by axis")
             index.append(at[name])
     return Access(value.access.tensor, tuple(index))
 

@@ -50,7 +50,7 @@ class _Draws:
         axes = [Axis(a, n) for a, n in zip(names, shape or (1,), strict=True)]
         attributes: dict[str, Value] = {"distribution": distribution, "seed": self.seed, "draw": draw}
         if recorder.loops:
-            raise TraceError(place(), "random numbers inside a map: draw one array for all turns in front of it")
+            raise TraceError(place(), "random numbers inside a map: draw one array for all iterations in front of it")
         view = recorder.emit("random", "random", axes, [], names, np.dtype("float64"), attributes)
         return TracedArray.result(recorder, view if shape else view.map_dimensions((), [((), 0)]))
 

@@ -76,7 +76,8 @@ def write(array: TracedArray, key: object, value: object) -> None:
     if extra and not sums:
         raise TraceError(
             place(),
-            f"every turn of {len(extra)} loops writes the same element; index it by their variables, or sum with +=",
+            f"every iteration of {len(extra)} loops writes the same element; index it by their variables, or sum "
+            "with +=",
         )
     _touch(array, seen, kept, parts, [], write=True, sums=bool(extra))
     target = [p for p in region if not isinstance(p, int)]
@@ -314,13 +315,14 @@ def _check_turns(recorder: Recorder) -> None:
         if apart := [t for t in touches if writes and t.signature != writes[0].signature]:
             raise TraceError(
                 apart[0].at,
-                "a map reads or writes elements of an array that other turns write; turns run in any order: write "
-                "into another array, or end the map and begin another",
+                "a map reads or writes elements of an array that other iterations write; iterations run in any order: "
+                "write into another array, or end the map and begin another",
             )
         summed = {loop for t in writes if t.sums for loop in t.loops if loop not in t.kept}
         if early := [t for t in touches if not t.sums and summed & set(t.loops)]:
             raise TraceError(
-                early[0].at, "a turn reads a sum that is not finished, or writes over it; do it outside of that loop"
+                early[0].at,
+                "an iteration reads a sum that is not finished, or writes over it; do it outside of that loop",
             )
 
 

@@ -119,7 +119,7 @@ class LoopIndex(np.lib.mixins.NDArrayOperatorsMixin):
         )
 
     def __bool__(self) -> bool:
-        raise TraceError(place(), "a condition on a loop variable; the turns of a map run together: use np.where")
+        raise TraceError(place(), "a condition on a loop variable; the iterations of a map run together: use np.where")
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Ranges:
         except TypeError:
             raise TraceError(place(), f"the bounds {low!r}:{high!r} of a map are not integers") from None
         if not values or values.step < 1:
-            raise TraceError(place(), f"the map {low}:{high}:{step} has no turns, or runs backwards")
+            raise TraceError(place(), f"the map {low}:{high}:{step} has no iterations, or runs backwards")
         return Loop(values.start, values.step, len(values), self.degrees[k])
 
 

@@ -146,7 +146,7 @@ class Recorder:
         if len(self.made) >= MOST_OPERATORS:
             raise TraceError(
                 place(),
-                f"the program makes more than {MOST_OPERATORS:,} operators; loops are recorded turn by turn: "
+                f"the program makes more than {MOST_OPERATORS:,} operators; loops are recorded iteration by iteration: "
                 f"shorten the loop, or write it as one array operation",
             )
 

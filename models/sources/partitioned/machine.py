@@ -148,7 +148,7 @@ class Machine:
         for _ in range(MOST_TURNS):
             going = self.writer.uniform(self._block(condition, now, held)[0].number)
             if going is None:
-                raise self.writer.refuse("a loop whose number of turns depends on data")
+                raise self.writer.refuse("a loop whose number of iterations depends on data")
             if not going:
                 return now
             now = [Held(self._whole(h)) for h in self._block(body, now, held)]

@@ -45,7 +45,7 @@ def _write_out(module: GraphModule, scan: FxNode, place: str) -> None:
     if inner or any(isinstance(n.target, torch._ops.HigherOrderOperator) for n in calls):
         raise TorchError(f"node {scan.name!r}", "a loop inside of torch.scan; write the inner one as a loop of Python")
     if turns * len(calls) > MOST_NODES:
-        size = f"{turns} turns and {len(calls)} operators each"
+        size = f"{turns} iterations and {len(calls)} operators each"
         raise TorchError(place, f"torch.scan of {size}: at most {MOST_NODES} in all; scan over longer slices")
     (result,) = body.graph.find_nodes(op="output")
     placeholders = body.graph.find_nodes(op="placeholder")

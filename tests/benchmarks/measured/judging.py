@@ -19,7 +19,7 @@ Figures = dict[str, float | int]
 
 @dataclass(frozen=True)
 class Predictions:
-    """Rows of one family: what they are, what was predicted and measured (any unit, the same), their error bars (log).
+    """Rows of one family: what they are, what was predicted and measured (any unit, the same), their error bounds (log).
 
     `lower`: smaller is better (seconds); else larger is (tokens a second).  `facts` stand in the figures as they are.
     """

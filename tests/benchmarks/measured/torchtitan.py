@@ -4,7 +4,7 @@ r"""`torchtitan`: Llama 3 on H100s and H200s, by a roofline with ten constants h
     T        = sqrt( C^2 + (`shards` moves)^2 )  +  update        gathering of shards runs beside products, and both slow down
 
 Seventeen rows tell little of ten constants: each is held near its start by a prior of 10 to 50 %, and what is left is shared
-by rows of one model, layout, source and precision.  A row unlike all others has the error bar of the prior.
+by rows of one model, layout, source and precision.  A row unlike all others has the error bound of the prior.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ NOTES: list[str] = [
     "",
     (
         "**Effects.**  `dgxc`, `torchtitan`, `megatron_bridge` are rooflines with shares of data-sheet peaks, times effects that "
-        "rows share (precision, family, release, ..), shrunk towards 1 (`formal/calibration/steps/effects.py`).  The error bar "
+        "rows share (precision, family, release, ..), shrunk towards 1 (`formal/calibration/steps/effects.py`).  The error bound "
         "is theirs: the standard deviation of log(measured / predicted), wide for a row unlike all that were fitted."
     ),
 ]

@@ -129,7 +129,22 @@ def require_solution(choices: Sequence[int], problem: SelectionProblem) -> tuple
             )
     x = tuple(choices)
     if problem.cost_of(x) >= FORBIDDEN:
-        raise InputError("these choices are forbidden: a choice or a pair of them is not allowed")
+        raise InputError(f"these choices are forbidden: {_forbidden(problem, x)}")
     if not problem.is_feasible(x):
         raise InputError("these choices do not fit the limit")
     return x
+
+
+def _forbidden(problem: SelectionProblem, x: tuple[int, ...]) -> str:
+    """The first choice, or pair of choices, that is not allowed."""
+
+    def words_of(v: int) -> str:
+        return f"choice {x[v]} of vertex {v} {problem.vertices[v].name!r}"
+
+    for v, vertex in enumerate(problem.vertices):
+        if int(vertex.cost[x[v]]) >= FORBIDDEN:
+            return f"{words_of(v)} is not allowed"
+    for number, e in enumerate(problem.edges):
+        if problem.edge_cost(number, x) >= FORBIDDEN:
+            return f"{words_of(e.u)} and {words_of(e.v)} are not allowed together"
+    return "their costs add up to more than any allowed solution has"
