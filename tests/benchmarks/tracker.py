@@ -283,7 +283,7 @@ def title(text: str) -> str:
 
 def command(text: str) -> str:
     """The command that a page names first."""
-    found = re.search(r"`?(python tests/benchmarks/[^`\n|]+)", text)
+    found = re.search(r"`?(python tests/[^`\n|]+)", text)
     return found.group(1).strip().rstrip(".") if found else ""
 
 
