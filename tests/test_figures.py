@@ -39,13 +39,13 @@ def plan_options(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_a_page_of_results_names_the_command_that_made_it(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    scripts = re.findall(r"python (?:-m )?(?:tests[/.]benchmarks[/.])(\w+)(?:\.py)?((?: --?[\w-]+)*)", text)
-    named = [(s, o) for s, o in scripts if (SCRIPTS / f"{s}.py").is_file()]
-    assert named, "names no script of tests/benchmarks"
+    scripts = re.findall(r"python (?:-m )?tests[/.](?:benchmarks[/.])?(\w+)(?:\.py)?((?: --?[\w-]+)*)", text)
+    named = [(f, o) for s, o in scripts for f in (SCRIPTS / f"{s}.py", SCRIPTS.parent / f"{s}.py") if f.is_file()]
+    assert named, "names no script of tests/benchmarks, nor one beside it"
     for script, options in named:
-        source = (SCRIPTS / f"{script}.py").read_text(encoding="utf-8")
+        source = script.read_text(encoding="utf-8")
         for option in words_of(options):
-            assert f'"{option}"' in source, f"{script} has no option {option}"
+            assert f'"{option}"' in source, f"{script.name} has no option {option}"
 
 
 def test_options_of_plans_on_pages_exist() -> None:

@@ -49,6 +49,7 @@ EXCEPTIONS = {  # files that read a foreign format with the library of that form
     "models/sources/onnx/importer.py": frozenset({"onnx", "google"}),
     "models/sources/onnx/original.py": frozenset({"onnx"}),
     "models/sources/onnx/repaired.py": frozenset({"onnx"}),
+    "models/sources/distributed/choices.py": frozenset({"torch"}),
     "models/sources/distributed/storage.py": frozenset({"torch"}),
     "models/sources/jax/importer.py": frozenset({"jax"}),
     "models/sources/jax/original.py": frozenset({"jax"}),
