@@ -85,7 +85,7 @@ def test_what_is_refused() -> None:
     ):
         of("sorted_rows")
     for name, told in (
-        ("until", "number of turns depends on data"),
+        ("until", "number of iterations depends on data"),
         ("half", "bf16 is not supported"),
         ("needy", "takes the argument 'width'"),
         ("nothing", "returns no function"),
