@@ -18,6 +18,7 @@ from shardproof.formal.plans.pipelines.job import Job
 from shardproof.formal.plans.pipelines.request import PipelineRequest, carry_out_pipelined, is_crowded
 from shardproof.formal.plans.pipelines.search import Wanted, _Search, search_pairs
 from shardproof.formal.plans.pipelines.shelf import Shelf, bytes_of
+from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.options import OPTIONS
 from shardproof.formal.selection.relax_resources import relax_resources
 from shardproof.formal.selection.solve import solve
@@ -111,6 +112,21 @@ def test_all_open_cases_are_looked_at_before_a_plan_of_ones_own(job: Job, monkey
     assert found.best is not None
     looked = {(p, m) for _, p, m in seen[:first]}
     assert all(c.bound >= found.best.step for c in found.cases if (c.stages, c.micro) not in looked)
+
+
+def test_no_more_cases_are_looked_at_where_there_is_no_time_for_all(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every look takes a second: with ten there is time for all of them, with two one look has shown that there is not."""
+    for seconds, looks in ((10.0, len(PAIRS)), (2.0, 1)):
+        now, seen = [0.0], list[Case]()
+        search = _Search(cases(job, PAIRS), Clock(), Fraction(0), lambda text: None, lambda s: None, Wanted())
+
+        def look(case: Case, now: list[float] = now, seen: list[Case] = seen) -> None:
+            seen.append(case)
+            case.looked, now[0] = True, now[0] + 1
+
+        monkeypatch.setattr(search, "look", look)
+        search.look_at_all(Clock(seconds, now=lambda now=now: now[0]))  # type: ignore[misc]
+        assert len(seen) == looks
 
 
 def test_a_case_in_which_nothing_was_found_in_turn_is_not_tried_again(

@@ -352,14 +352,22 @@ class _Search:
                 self.best, self.most = made, made.step
                 break
         self.say(case)
-        looking = self.clock.at_most(None).share(BROUGHT_SHARE)
-        while not looking.over():
-            least = min((c for c in self.found if not c.looked and self.open(c)), key=lambda c: c.bound, default=None)
-            if least is None:
-                break
-            self.look(least)
+        self.look_at_all(self.clock.at_most(None).share(BROUGHT_SHARE))
         self.first(case)
         return self.best is not None
+
+    def look_at_all(self, clock: Clock) -> None:
+        """A look at every case that may be better, least bounds first, unless there is no time for all of them: the
+        bound is that of the case that nobody looked at.
+        """
+        begun, looked = clock.seconds(), 0
+        while not clock.over():
+            left = [c for c in self.found if not c.looked and self.open(c)]
+            spent = clock.seconds() - begun
+            if not left or (looked and clock.remaining_s() < spent / looked * len(left)):
+                break
+            self.look(min(left, key=lambda c: c.bound))
+            looked += 1
 
     def first(self, case: Case) -> None:
         """A plan of a case of which little is known, unless it was tried, or cannot be better."""
