@@ -81,3 +81,30 @@ def test_meshes_of_other_sizes_and_other_numbers_choose_anew() -> None:
     capture(other, 0, 4, False)
     assert len(choices._kept) > kept
     assert choices._words(1) != choices._words(1.0) != choices._words(True)
+
+
+def test_a_strategy_that_a_job_registers_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DTensor knows `relu`; a job that lists other placements for it is not given the choice of one that did not."""
+    from torch.distributed.tensor._op_schema import OpSpec, OpStrategy
+
+    propagator, relu = DTensor._op_dispatcher.sharding_propagator, torch.ops.aten.relu.default
+    single, whole = choices._tables(propagator)
+    choices._kept.clear()
+    before = captured(0).program
+    asked = 0
+
+    def whole_only(schema: object) -> OpStrategy:
+        """Relu of a whole tensor alone."""
+        nonlocal asked
+        asked += 1
+        given = schema.args_schema[0].strategies[0].output_spec  # type: ignore[attr-defined]
+        spec = type(given)(given.mesh, (Replicate(),) * given.mesh.ndim, tensor_meta=given.tensor_meta)
+        strategies = schema.args_schema[0].strategies  # type: ignore[attr-defined]
+        return OpStrategy([OpSpec(spec, (spec,), [[0.0] * len(strategies)])])
+
+    monkeypatch.delitem(single, relu, raising=False)
+    monkeypatch.setitem(whole, relu, whole_only)
+    after = captured(0).program
+    assert asked and after != before
+    choices._kept.clear()
+    assert captured(0).program == after

@@ -12,6 +12,7 @@ from budgets import limited as limit_of
 from budgets import work
 
 from shardproof.formal.plans.pipelines import bounded, shelf
+from shardproof.formal.plans.pipelines import case as case_module
 from shardproof.formal.plans.pipelines import request as request_module
 from shardproof.formal.plans.pipelines.case import Case, cases, orders
 from shardproof.formal.plans.pipelines.job import Job
@@ -165,8 +166,38 @@ def test_orders_of_a_stage_are_looked_for_once(job: Job) -> None:
     assert case.time_stage(first, end, choices, clock=work(1.0)).seconds.forward <= once.seconds.forward
     v = next(v for v in choices if len(case.pieces.planning.problem.vertices[v].cost) > 1)
     assert case.time_stage(first, end, choices | {v: 1 - min(1, choices[v])}) is not once
+    now = case.time_stage(first, end, choices)
     case.forget()
-    assert case.time_stage(first, end, choices) is not once
+    assert case.time_stage(first, end, choices) is not now
+
+
+def test_options_of_units_are_kept_where_reshardings_run_beside_operators(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leaves of weighted channels are far from every stage, which is no reason to solve stages whole."""
+    monkeypatch.setattr(case_module, "MOST_WHOLE", 0)
+    monkeypatch.setattr(Case, "slack", lambda case, stages: 2 * case_module.FAR)
+    for overlap in (False, True):
+        case = cases(replace(job, overlap=overlap), [(2, 4)])[0]
+        assert case.plan((0, 2), work(30.0), next(iter(orders(case)))) is not None
+        assert (case._menus is not None) == overlap
+
+
+def test_a_stage_that_does_not_fit_is_not_asked_for_the_limit_from_which_it_would(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    real = case_module.relax_resources
+
+    def noted(problem: SelectionProblem, **rest):  # type: ignore[no-untyped-def]
+        asked.append(rest["options"].tree.least_limit_s)
+        return real(problem, **rest)
+
+    monkeypatch.setattr(case_module, "relax_resources", noted)
+    case = cases(replace(job, overlap=False, memory=1 << 12), [(2, 4)])[0]
+    stages = case.plan((0, 2), work(30.0), next(iter(orders(case))))
+    assert stages is not None and case._fit_whole(stages[0], 1, 1 << 12, work(30.0)) is None
+    assert asked == [0.0]
 
 
 @pytest.mark.parametrize("ask", [solve, relax_resources])

@@ -2,8 +2,9 @@
 
 DTensor weighs all placements that the tensors of an operator can have, which on a mesh of three dimensions takes tens
 of milliseconds, and its caches are emptied between ranks (`past.forget_ranks`).  The choice hangs on the operator, its
-numbers, shapes and placements and on the sizes of the mesh: ranks of a job must all make the same.  It is kept as
-placements, and what a rank does with it (its mesh, sizes of its parts) is done anew.
+numbers, shapes and placements, on the sizes of the mesh, and on who weighs them (a job may register a strategy of its
+own for an operator that DTensor knows): ranks of a job must all make the same.  It is kept as placements, and what a
+rank does with it (its mesh, sizes of its parts) is done anew.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Any, Final
 
 MOST: Final = 1 << 14
 """Choices that are kept; a step of training of one stage has two hundred."""
-_kept: dict[Hashable, Any] = {}
+_kept: dict[Hashable, tuple[tuple[Any, ...], Any]] = {}
+"""What a choice hangs on -> who listed the placements, and the choice."""
 
 
 @contextmanager
@@ -33,9 +35,9 @@ def keeping_choices() -> Iterator[None]:
     weigh = propagator.propagate_op_sharding_non_cached
 
     def propagate(schema: Any) -> Any:
-        key = _key(schema)
-        if key in _kept:
-            with _told(propagator, schema, _kept[key]):
+        key, listed = _key(schema), tuple(table.get(schema.op) for table in _tables(propagator))
+        if key in _kept and all(a is b for a, b in zip(listed, _kept[key][0], strict=True)):
+            with _told(propagator, schema, _kept[key][1]):
                 return weigh(schema)
         chosen = list[Any]()
 
@@ -53,7 +55,7 @@ def keeping_choices() -> Iterator[None]:
         if key is not None and len(chosen) == 1 and chosen[0] is not None:
             if len(_kept) >= MOST:
                 _kept.clear()
-            _kept[key] = chosen[0]
+            _kept[key] = listed, chosen[0]
         return found
 
     propagator.propagate_op_sharding_non_cached = propagate
@@ -70,7 +72,7 @@ def _told(propagator: Any, schema: Any, chosen: Any) -> Iterator[None]:
 
     mesh, op = schema.args_spec[0].mesh, schema.op
     mine = OpSpec(_on(mesh, chosen.output_specs), _on(mesh, chosen.input_specs), chosen.redistribute_cost)
-    tables = propagator.op_single_dim_strategy_funcs, propagator.op_strategy_funcs
+    tables = _tables(propagator)
     before = [table.pop(op, None) for table in tables]
     tables[1][op] = lambda schema: OpStrategy([mine])
     try:
@@ -82,6 +84,24 @@ def _told(propagator: Any, schema: Any, chosen: Any) -> Iterator[None]:
                 table[op] = function
 
 
+def _tables(propagator: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Operator -> the function that lists its placements, of one dimension of a mesh, and of all."""
+    return propagator.op_single_dim_strategy_funcs, propagator.op_strategy_funcs
+
+
+def _key(schema: Any) -> Hashable:
+    """All that a choice hangs on but who lists the placements; None where something cannot be compared, or no tensor is
+    there.
+    """
+    try:
+        specs = schema.args_spec
+        key = (schema.op, _words(schema.args_schema), _words(tuple(sorted(schema.kwargs_schema.items()))))
+        hash(key)
+    except (AttributeError, TypeError):
+        return None
+    return key if specs and len({id(s.mesh) for s in specs}) == 1 else None
+
+
 def _on(mesh: Any, specs: Any) -> Any:
     """The same placements on this mesh."""
     if specs is None:
@@ -91,17 +111,6 @@ def _on(mesh: Any, specs: Any) -> Any:
     found = copy.copy(specs)
     found.mesh = mesh
     return found
-
-
-def _key(schema: Any) -> Hashable:
-    """All that a choice hangs on; None where something cannot be compared, or no tensor is there."""
-    try:
-        specs = schema.args_spec
-        key = (schema.op, _words(schema.args_schema), _words(tuple(sorted(schema.kwargs_schema.items()))))
-        hash(key)
-    except (AttributeError, TypeError):
-        return None
-    return key if specs and len({id(s.mesh) for s in specs}) == 1 else None
 
 
 def _words(x: Any) -> Hashable:
