@@ -37,6 +37,26 @@ def shapeless(rank, ranks):
 
 def one():
     return lambda x: x, (torch.randn(4, 16),)
+
+class Turned(nn.Module):
+    def __init__(self, kept):
+        super().__init__()
+        self.kept, self.norm, self.q, self.k, self.o = kept, nn.LayerNorm(8), *(nn.Linear(8, 8) for _ in range(3))
+        if kept:
+            self.register_buffer("cos", self.table().cos())
+    def table(self):
+        return torch.arange(2)[:, None] / 10.0 ** (torch.arange(8) / 8)
+    def forward(self, x):
+        cos = self.cos if self.kept else self.table().cos()
+        y = self.norm(x)
+        return x + self.o(torch.softmax((self.q(y) * cos) @ (self.k(y) * cos).transpose(1, 2), -1) @ y)
+
+def tables(kept=False):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), Turned(kept), Turned(kept), nn.Linear(8, 4)), (torch.zeros(8, 2, 4),)
+
+def buffers():
+    return tables(True)
 """
 
 
@@ -121,3 +141,14 @@ def test_what_does_not_fit_is_refused(made: Path, capsys: pytest.CaptureFixture[
     ):
         assert command(["equal", *words]) == 3, words
         assert words_said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["tables", "buffers"])
+def test_tables_and_buffers_of_stages(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Stages compute tables as the module does, and hold buffers; rows of a micro-batch lie on the ranks of a stage."""
+    (tmp_path / "model.py").write_text(MODEL)
+    net, plan = f"{tmp_path / 'model.py'}:{name}", str(tmp_path / "p.spz")
+    words = ["plan", net, "--machine", "localhost:4", "--train", "adam", "--pipeline", "2:2", "--work-limit", "3M"]
+    assert command([*words, "--loss", "squared-error", "-o", plan]) in (0, 5)
+    code, found = said(capsys, "equal", net, plan)
+    assert (code, found["verdict"]) == (0, "equal"), found["reason"]

@@ -171,6 +171,53 @@ def test_stages_make_the_module() -> None:
 
 
 @pytest.mark.torch
+def test_tables_are_computed_by_the_stages_that_read_them() -> None:
+    """What a module makes of numbers alone is made anew, in the precision of the run; a buffer is read by name, in every
+    stage that reads it.  A module that branches or writes on such a table is cut as torch.fx traces it.
+    """
+    torch = pytest.importorskip("torch")
+    from shardproof.backends.export.pipelined_runtime import cut_module
+
+    class Model(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self, kind: str) -> None:
+            super().__init__()
+            self.kind = kind
+            self.a, self.b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+            self.register_buffer("rate", torch.tensor([1.0, 3.0, 7.0, 9.0]))
+
+        def forward(self, x: Any) -> Any:
+            at = torch.arange(x.shape[0], device=x.device)
+            table = (at[:, None] / self.rate).cos() + torch.ones(4) / 3
+            if self.kind == "branch" and float(torch.ones(2).sum()) > 1:
+                table = table * 2
+            if self.kind == "write":
+                mask = torch.zeros(4)
+                mask[0] = 1
+                table = table + mask
+            return self.b(self.a(x) * table) * table
+
+    def names(*which: str) -> list[str]:
+        return [f"{w}.{k}" for w in which for k in ("weight", "bias")]
+
+    whole = {"early": False, "receives": {"digits": (3, 4), "place": "x"}}
+    stages = [{"parameters": [*names(w), "rate"], "whole": [], **whole} for w in "ab"]
+    for kind, calls in (("plain", 1), ("branch", 0), ("write", 0)):
+        model, x = Model(kind), torch.randn(3, 4)
+        cut = cut_module({"micro_batches": 1, "stages": stages}, model, (x,))
+        assert torch.equal(cut.stages[1](cut.stages[0](x)), model(x))
+        for stage in cut.stages:
+            made = [n for n in stage.graph.nodes if n.target is torch.ones]
+            read = [n for n in stage.graph.nodes if n.op == "get_attr" and n.target == "rate"]
+            assert (len(made), len(read)) == (calls, 1), kind
+            assert any(n.target is torch.arange for n in stage.graph.nodes), "its size is an input's"
+            held = [a for n in stage.graph.nodes for a in n.kwargs.values()]
+            assert not any(isinstance(a, torch.device) for a in held), "a job runs elsewhere than its example"
+        if calls:
+            both = [s.double() for s in cut.stages]
+            assert torch.equal(both[1](both[0](x.double())), model.double()(x.double())), "no table kept in float32"
+
+
+@pytest.mark.torch
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("batch", "pair", "from_csv"), [(8, "2:4", False), (4, "2:4", False), (8, "4:4", True)])

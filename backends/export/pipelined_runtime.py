@@ -28,6 +28,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 from torch.distributed.tensor import DTensor, Placement, Replicate
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .dtensor_runtime import PlannedModule, placements_of, plan_module, split_dimensions
@@ -62,12 +63,43 @@ def pipeline_ranks(plan: Plan, device_type: str) -> Ranks:
     return Ranks(number, own, across)
 
 
+TABLES = (
+    *(torch.arange, torch.linspace, torch.logspace, torch.zeros, torch.ones, torch.full, torch.eye),
+    *(torch.tril_indices, torch.triu_indices),
+)
+
+
+class _Tables(TorchFunctionMode):  # type: ignore[misc]
+    """Tensors that are made of numbers alone stay calls of the stage; torch.fx runs them, and keeps what they gave in
+    the precision of that time.
+    """
+
+    def __init__(self, tracer: fx.Tracer) -> None:
+        super().__init__()
+        self.tracer = tracer
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in TABLES:
+            return self.tracer.create_proxy("call_function", func, args, kwargs or {})
+        return func(*args, **(kwargs or {}))
+
+
 class _Calls(fx.Tracer):  # type: ignore[misc]
-    """Keeps modules of torch, and those that have parameters and no modules of their own."""
+    """Keeps modules of torch, and those that have parameters and no modules of their own; buffers are read by name."""
+
+    proxy_buffer_attributes = True
 
     def is_leaf_module(self, module: nn.Module, name: str) -> bool:
         alone = next(module.children(), None) is None and next(module.parameters(recurse=False), None) is not None
         return alone or bool(super().is_leaf_module(module, name))
+
+
+class _Fixed(_Calls):
+    """Buffers as they are now, as torch.fx does by itself."""
+
+    proxy_buffer_attributes = False
 
 
 class _Values(fx.Interpreter):  # type: ignore[misc]
@@ -100,16 +132,7 @@ def cut_module(plan: Plan, module: nn.Module, example: Sequence[Any] | Mapping[s
     given = inspect.signature(module.forward)
     bound = given.bind(**example) if isinstance(example, Mapping) else given.bind(*example)
     left = {k: p.default for k, p in given.parameters.items() if k not in bound.arguments and p.default is not p.empty}
-    try:
-        graph = _Calls().trace(module, concrete_args=left or None)
-    except Exception as error:
-        raise ValueError(
-            f"torch.fx cannot trace the module ({type(error).__name__}: {error}); write its forward without branches "
-            f"that depend on values, or hand over a module that is traced"
-        ) from error
-    for node in list(graph.nodes):
-        if node.op == "call_function" and getattr(node.target, "__name__", "").startswith("_assert"):
-            graph.erase_node(node)  # what fx adds for arguments that are not given
+    graph = _traced(module, left)
     inputs = [n for n in graph.nodes if n.op == "placeholder"]
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
         ready = {
@@ -119,7 +142,7 @@ def cut_module(plan: Plan, module: nn.Module, example: Sequence[Any] | Mapping[s
         walk.run(*(ready.get(str(n.target), None) for n in inputs))
     values = {a: walk.found[b] for a, b in zip(graph.nodes, walk.module.graph.nodes, strict=True) if b in walk.found}
     order = [n for n in graph.nodes if n.op not in ("placeholder", "output")]
-    steady, stage_of = _steady(module, order), _stages(plan, module, order)
+    steady, stage_of = _steady(module, order, values), _stages(plan, module, order)
     ends, crossing = [], []
     for s in range(1, len(plan["stages"])):
         at, node = _place(plan, s, order, stage_of, steady, values)
@@ -135,24 +158,53 @@ def cut_module(plan: Plan, module: nn.Module, example: Sequence[Any] | Mapping[s
     return cut
 
 
-def _steady(module: nn.Module, order: Sequence[fx.Node]) -> set[fx.Node]:
-    """Calls that depend on no input and no parameter."""
+def _traced(module: nn.Module, left: Mapping[str, Any]) -> fx.Graph:
+    """The module's calls; `left`: arguments that are not given.  A module that branches or writes on what it made of
+    numbers is traced with these as torch.fx keeps them.
+    """
+    try:
+        tracer = _Calls()
+        with _Tables(tracer):
+            graph = tracer.trace(module, concrete_args=dict(left) or None)
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        try:
+            graph = _Fixed().trace(module, concrete_args=dict(left) or None)
+        except Exception as error:
+            raise ValueError(
+                f"torch.fx cannot trace the module ({type(error).__name__}: {error}); write its forward without "
+                f"branches that depend on values, or hand over a module that is traced"
+            ) from error
+    for node in list(graph.nodes):
+        if node.op == "call_function" and getattr(node.target, "__name__", "").startswith("_assert"):
+            graph.erase_node(node)  # what fx adds for arguments that are not given
+    return graph
+
+
+def _steady(module: nn.Module, order: Sequence[fx.Node], values: Mapping[fx.Node, Any]) -> set[fx.Node]:
+    """Calls that depend on no parameter, and on nothing of an input but its sizes."""
     trained = {name for name, _ in module.named_parameters(remove_duplicate=False)}
     found: set[fx.Node] = set()
     for n in order:
         own = n.op == "get_attr" and n.target in trained
         own = own or (n.op == "call_module" and any(True for _ in module.get_submodule(n.target).parameters()))
-        if not own and all(a in found for a in n.all_input_nodes):
+        if not own and all(a in found or not _tensors(values[a]) for a in n.all_input_nodes):
             found.add(n)
     return found
+
+
+def _tensors(value: Any) -> bool:
+    return any(isinstance(v, torch.Tensor) for v in tree_leaves(value))
 
 
 def _stages(plan: Plan, module: nn.Module, order: Sequence[fx.Node]) -> dict[fx.Node, int]:
     """The stage of every call that reads parameters."""
     named = dict(module.named_parameters(remove_duplicate=False))
+    buffers = {name for name, _ in module.named_buffers(remove_duplicate=False)}
     stage: dict[int, int] = {}
     for s, planned in enumerate(plan["stages"]):
         for name in (*planned["parameters"], *planned["whole"]):
+            if name in buffers:
+                continue  # every stage that reads it has it, whole
             if name not in named:
                 raise ValueError(f"the module has no parameter {name!r}, which the plan places; is it another model?")
             stage[id(named[name])] = s
@@ -193,9 +245,7 @@ def _place(
         crossing = [
             n
             for n in order[:p]
-            if n not in steady
-            and any(isinstance(v, torch.Tensor) for v in tree_leaves(values[n]))
-            and any(at.get(u, len(order)) >= p for u in n.users)
+            if n not in steady and _tensors(values[n]) and any(at.get(u, len(order)) >= p for u in n.users)
         ]
         alone = values[crossing[0]] if len(crossing) == 1 else None
         if isinstance(alone, torch.Tensor) and alone.numel() == size:
@@ -228,13 +278,16 @@ def _stage_graph(
             env[n] = own.node_copy(n)
 
     def take(n: fx.Node) -> Any:
-        if n not in env and n in steady:
-            env[n] = own.node_copy(n, take)
-        if n not in env:
-            value = values[n]
-            if any(isinstance(v, torch.Tensor) for v in tree_leaves(value)):
-                raise ValueError(f"a stage reads {n.name!r}, which no cut carries; is it the model that was planned?")
+        if n in env:
+            return env[n]
+        value = values[n]
+        if isinstance(value, torch.device) and came is not None:
+            return own.call_function(getattr, (env[came], "device"))
+        if not _tensors(value):
             return value  # a number: that of the example
+        if n not in steady:
+            raise ValueError(f"a stage reads {n.name!r}, which no cut carries; is it the model that was planned?")
+        env[n] = own.node_copy(n, take)
         return env[n]
 
     for n in nodes:

@@ -127,11 +127,13 @@ class Places:
 
     def within(self, n: int, m: int) -> list[int]:
         """Where else it may begin: as micro-batches do, block by block inside what an input has of m positions, or as
-        any rank cuts its inputs.
+        any rank cuts its inputs, and ranks of a mesh what was cut.
         """
         wide = [(k, first) for (k, of), firsts in sorted(self.firsts.items()) for first in sorted(firsts) if of == m]
         inside = [first + j for k, first in wide if k > n and k % n == 0 for j in range(0, k, n)]
-        return [*inside, *sorted(self.cuts.get((n, m), ()))]
+        cut = [(k, first) for (k, of), firsts in sorted(self.cuts.items()) for first in sorted(firsts) if of == m]
+        spread = [first + j for k, first in cut if k > n and k % n == 0 for j in self.on_meshes(n, k)]
+        return [*inside, *sorted(self.cuts.get((n, m), ())), *spread]
 
     def on_meshes(self, n: int, m: int) -> list[int]:
         """Where it may begin on a mesh of several dimensions, of which one splits m positions into blocks of n."""
