@@ -12,8 +12,9 @@ Between modules (attention scores, residual sums) nothing is said: what these op
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from ...models.communication.choices import resting_places
@@ -128,7 +129,7 @@ def weights_read(graph: Graph) -> dict[str, str]:
     >>> weights_read(mixed_precision(build("mlp-unity"), parse_precision("bf16-master")))["fc1.weight.bf16"]
     'fc1.weight'
     """
-    kept = {name for names in moments(graph).values() for name in names.values()}
+    kept = _beside(graph.state)
     out = {t.name: t.name for t in graph.tensors if t.role is Role.PARAMETER and t.name not in kept}
     for op in graph.operators:
         found = CAST.fullmatch(op.output.tensor) if op.function == "cast" else None
@@ -139,14 +140,23 @@ def weights_read(graph: Graph) -> dict[str, str]:
 
 def is_weight(graph: Graph, tensor: str) -> bool:
     """Whether a tensor is a parameter of the program, and not one that an optimizer keeps beside it."""
-    return graph.tensor(tensor).role is Role.PARAMETER and tensor not in {
-        name for names in moments(graph).values() for name in names.values()
-    }
+    return graph.tensor(tensor).role is Role.PARAMETER and tensor not in _beside(graph.state)
 
 
-def moments(graph: Graph) -> dict[str, dict[str, str]]:
+def moments(graph: Graph) -> Mapping[str, Mapping[str, str]]:
     """Trained parameter -> what the optimizer keeps for it: ending of its name -> its name."""
-    stored = [name for name, _ in graph.state]
+    return _moments(graph.state)
+
+
+@lru_cache(maxsize=8)
+def _beside(state: tuple[tuple[str, str], ...]) -> frozenset[str]:
+    """All that an optimizer keeps; as `_moments` asked of every weight of a model, so kept."""
+    return frozenset(name for names in _moments(state).values() for name in names.values())
+
+
+@lru_cache(maxsize=8)
+def _moments(state: tuple[tuple[str, str], ...]) -> dict[str, dict[str, str]]:
+    stored = dict(state)
     out: dict[str, dict[str, str]] = {}
     for name in stored:
         owner, _, ending = name.rpartition(".")

@@ -131,9 +131,9 @@ class Places:
         """
         wide = [(k, first) for (k, of), firsts in sorted(self.firsts.items()) for first in sorted(firsts) if of == m]
         inside = [first + j for k, first in wide if k > n and k % n == 0 for j in range(0, k, n)]
-        cut = [(k, first) for (k, of), firsts in sorted(self.cuts.items()) for first in sorted(firsts) if of == m]
-        spread = [first + j for k, first in cut if k > n and k % n == 0 for j in self.on_meshes(n, k)]
-        return [*inside, *sorted(self.cuts.get((n, m), ())), *spread]
+        batch = max((k for k, of in self.cuts if of == m and k > n and k % n == 0), default=0)
+        spread = [first + j for first in sorted(self.cuts.get((batch, m), ())) for j in self.on_meshes(n, batch)]
+        return [*spread, *inside, *sorted(self.cuts.get((n, m), ()))]
 
     def on_meshes(self, n: int, m: int) -> list[int]:
         """Where it may begin on a mesh of several dimensions, of which one splits m positions into blocks of n."""

@@ -34,7 +34,7 @@ Found = tuple[int, tuple[Runs, ...]]
 Change = tuple[int, ...] | Fraction
 """An order of dimensions, or a multiple."""
 
-MOST_PLACES: Final = 16
+MOST_PLACES: Final = 64
 """Places of one shape in another that are looked at."""
 MOVES: Final = frozenset(
     {"reshape", "permute", "expand", "slice", "cat", "slice_scatter", "all_gather", "all_to_all", "broadcast"}
