@@ -16,6 +16,7 @@ from shardproof.verify.equality.conditions import _same as index_of_same
 from shardproof.verify.equality.forms import ONE
 from shardproof.verify.equality.functions import Forms
 from shardproof.verify.equality.index import HELD, OWN, Undecided, variable
+from shardproof.verify.equality.indices import Bound
 from shardproof.verify.equality.meaning import Meaning
 from shardproof.verify.equality.reading import same
 from shardproof.verify.equality.segments import Joined, Segments, Tensor
@@ -446,3 +447,31 @@ def test_what_is_not_known_is_undecided() -> None:
         b.do("div", b.do("gt", x, number=0), b.do("gt", x, number=0))
     with pytest.raises(Undecided, match="divides by zero"):
         b.do("div", x, b.do("full", shape=(6,), value=0.0))
+
+
+def _labels(bound: Bound, first: int, end: int) -> tuple[Bench, Value, Value]:
+    """How often each of four labels is one of `first` to `end` - 1, and whether it is the number that is excepted."""
+    b = Bench()
+    ids = b.source("ids", np.asarray([[0], [bound.below - 1], [bound.but], [0]]))
+    head = b.forms.head(Head(Kind.INPUT, "ids"))
+    b.forms.integers.add(head)
+    b.forms.excepted[head] = bound
+    wide = b.do("expand", ids, shape=(4, end - first))
+    positions = b.do("expand", b.do("iota", n=end - first, start=first, step=1, dtype="int64"), shape=(4, end - first))
+    hits = b.do("cast", b.do("eq", wide, positions), dtype="float32", was="bool")
+    other = b.do("cast", b.do("eq", ids, number=bound.but), dtype="float32", was="bool")
+    return b, b.do("sum", hits, dims=(1,), keep=True), other
+
+
+@pytest.mark.parametrize("but", [-100, -2, -1, 5, 6])
+@pytest.mark.parametrize(("first", "end"), [(0, 5), (-1, 5), (0, 6), (-1, 6), (0, 8), (1, 6), (0, 4), (1, 5)])
+def test_a_label_that_is_excepted_is_counted_where_positions_have_it(but: int, first: int, end: int) -> None:
+    """Summed over positions that have every label but one, [label = position] is 1 - [label = that]; 1 where they have
+    all of them; neither where they have not: judged over all labels that there may be.
+    """
+    b, count, other = _labels(Bound(5, but), first, end)
+    one = b.do("full", shape=(4, 1), value=1.0, dtype="float32")
+    rest = b.do("sub", one, other)
+    truth = {label: int(first <= label < end) for label in (*range(5), but)}
+    assert seen(b, count, one) == all(truth.values())
+    assert seen(b, count, rest) == all(n == (label != but) for label, n in truth.items())
