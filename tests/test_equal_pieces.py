@@ -10,6 +10,7 @@ import pytest
 from shardproof.formal.equality.numbers import run_single
 from shardproof.formal.equality.parts import Places
 from shardproof.formal.equality.relations import Relations
+from shardproof.formal.equality.relations import _places as places_in
 from shardproof.models.equality.pair import Part
 from shardproof.models.equality.program import Described, RankProgram, Source, Step, Word
 from shardproof.models.sources.partitioned.writer import Writer
@@ -173,3 +174,18 @@ def test_another_arrangement_of_a_tensor_is_that_tensor() -> None:
     """Where two of the one device have its numbers: so the proof is not sent to what is made much later."""
     found = _found(_turned(4, (8,)), _turned(2, (2, 1, 2)), 1, 2, 2)
     assert (found[1], found[3]) == ((1, 2), (1, 2))
+
+
+@pytest.mark.parametrize("rank", [0, 1, 8, 9, 260, 511])
+def test_rows_of_a_micro_batch_are_looked_for_on_a_mesh(rank: int) -> None:
+    """512 ranks as 64x8: of each of two micro-batches of 64 rows a rank has one, and an eighth of its columns."""
+    cut = (
+        Step("slice", (0,), (1,), (("dim", 0), ("start", 0), ("stop", 64), ("step", 1))),
+        Step("slice", (0,), (2,), (("dim", 0), ("start", 64), ("stop", 128), ("step", 1))),
+    )
+    shapes = tuple(Described(shape, "int64") for shape in ((128, 2), (64, 2), (64, 2)))
+    places = Places(rank, 512)
+    places.learn_cuts(RankProgram((Source(0, "ids", "input"),), cut, (), shapes))
+    found = places_in((1, 2, 8), (128, 2, 64), places)
+    for row in (rank // 8, 64 + rank // 8):
+        assert (((0, row, 1),), ((0, 0, 2),), ((0, rank % 8 * 8, 8),)) in found

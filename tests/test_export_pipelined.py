@@ -218,6 +218,75 @@ def test_tables_are_computed_by_the_stages_that_read_them() -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("kind", ["method", "view", "out", "function", "size", "buffer", "input", "bernoulli", "rand"])
+def test_what_changes_is_made_once(kind: str) -> None:
+    """A table that is written in place is what it is in the end, in every stage; what is of an input's sizes, a buffer or
+    at random, and read in two stages, is refused: another call would give something else.
+    """
+    torch = pytest.importorskip("torch")
+    from shardproof.backends.export.pipelined_runtime import cut_module
+
+    class Model(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+            self.register_buffer("count", torch.ones(4))
+
+        def table(self, x: Any, scale: Any) -> Any:
+            made = torch.zeros(x.shape[1] if kind == "size" else 4)
+            if kind == "view":
+                made.view(2, 2)[:].add_(2)
+            elif kind == "out":
+                torch.add(torch.ones(4), 1, out=made)
+            elif kind == "function":
+                made = made - 2
+                torch.nn.functional.relu(made, inplace=True)
+            elif kind == "buffer":
+                made = self.count
+                self.count.add_(1)
+            elif kind == "input":
+                made = made + scale * 2
+            elif kind == "bernoulli":
+                made = torch.bernoulli(made + 0.5)
+            elif kind == "rand":
+                made = torch.rand(4)
+            else:
+                made.fill_(2)
+            return made
+
+        def forward(self, x: Any, scale: Any) -> Any:
+            table = self.table(x, scale)
+            return self.b(self.a(x) * table) * table
+
+    at = {"early": False, "receives": {"digits": (3, 4), "place": "x"}, "whole": []}
+    stages = [{"parameters": [f"{w}.weight", f"{w}.bias"], **at} for w in "ab"]
+    model, x = Model(), torch.randn(3, 4)
+    refused = {"bernoulli": "draws random", "rand": "draws random", "size": "zeros", "buffer": "count", "input": "add"}
+    if kind in refused:
+        with pytest.raises(ValueError, match=refused[kind]):
+            cut_module({"micro_batches": 1, "stages": stages}, model, (x, 3.0))
+        return
+    cut = cut_module({"micro_batches": 1, "stages": stages}, model, (x, 3.0))
+    assert torch.equal(cut.stages[1](cut.stages[0](x, 3.0)), model(x, 3.0))
+
+
+@pytest.mark.torch
+def test_a_weight_that_is_a_buffer_here_is_another_model() -> None:
+    torch = pytest.importorskip("torch")
+    from shardproof.backends.export.pipelined_runtime import cut_module
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    stage = {"parameters": ["0.weight", "1.running_mean"], "whole": []}
+    for weights, fits in (["0.weight"], True), (["0.weight", "1.running_mean"], False):
+        plan = {"micro_batches": 1, "stages": [{**stage, "optimizer": {"groups": [{"weights": weights}]}}]}
+        if fits:
+            assert len(cut_module(plan, model, (torch.randn(3, 4),)).stages) == 1
+            continue
+        with pytest.raises(ValueError, match=r"no parameter '1\.running_mean'"):
+            cut_module(plan, model, (torch.randn(3, 4),))
+
+
+@pytest.mark.torch
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("batch", "pair", "from_csv"), [(8, "2:4", False), (4, "2:4", False), (8, "4:4", True)])

@@ -308,7 +308,7 @@ def test_another_model_is_refused(found: Nearest, tmp_path: Path) -> None:
 RUNTIMES = {
     "torchtitan": (torchtitan.RUNTIME, layers.RUNTIME),
     "dtensor": (*dtensor.RUNTIME, layers.RUNTIME),
-    "stages": (*dtensor.RUNTIME, pipelined.STAGES, layers.RUNTIME),
+    "stages": (*dtensor.RUNTIME, *pipelined.STAGES, layers.RUNTIME),
 }
 
 

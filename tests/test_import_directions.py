@@ -87,6 +87,7 @@ JOBS = {
         "dtensor_steps",
         "dtensor_runtime",
         "pipelined_runtime",
+        "pipelined_trace",
         "torchtitan_runtime",
         "reduce_torch_runtime",
         "traffic",

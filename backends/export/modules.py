@@ -150,7 +150,7 @@ def moments(graph: Graph) -> Mapping[str, Mapping[str, str]]:
 
 @lru_cache(maxsize=8)
 def _beside(state: tuple[tuple[str, str], ...]) -> frozenset[str]:
-    """All that an optimizer keeps; as `_moments` asked of every weight of a model, so kept."""
+    """All that an optimizer keeps: asked of every weight of a model, as `_moments` is."""
     return frozenset(name for names in _moments(state).values() for name in names.values())
 
 

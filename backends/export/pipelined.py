@@ -37,7 +37,7 @@ from .read_recipe import recipe
 from .recipe import LAYOUTS_ONLY, Recipe
 
 FORMAT: Final = "shardproof-dtensor-pipeline/1"
-STAGES: Final = Path(__file__).with_name("pipelined_runtime.py")
+STAGES: Final = tuple(Path(__file__).with_name(name) for name in ("pipelined_trace.py", "pipelined_runtime.py"))
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def _early(graph: Graph, tensor: str) -> bool:
 
 
 def _file(c: PipelineCertificate, data: dict[str, object], identity: str, done: Parts, left: Parts) -> str:
-    runtime = "\n\n".join(module_text(path) for path in (*RUNTIME, STAGES, LAYERS))
+    runtime = "\n\n".join(module_text(path) for path in (*RUNTIME, *STAGES, LAYERS))
     said, where = in_docstring(c.graph.name), in_docstring(c.machine.name)
     head = (
         f'"""Stages of plan {identity[:16]} ({said} on {where} '

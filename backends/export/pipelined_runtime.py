@@ -1,9 +1,9 @@
 """Cuts a PyTorch module into the stages of a plan and runs them; it is copied into exported files.
 
-The module is traced by torch.fx; modules that have parameters stay whole, so they keep their names and hooks.  A stage
-is the run of calls between two cuts.  A plan's cut lies between the last module of one stage and the first of the next,
-at a place where one tensor alone goes on.  What depends on neither inputs nor parameters is computed by every stage
-that reads it; numbers (sizes) that cross a cut are those of the example.
+A stage is the run of calls between two cuts.  A plan's cut lies between the last module of one stage and the first of
+the next, at a place where one tensor alone goes on.  What depends on no parameter, and of inputs on sizes alone
+(tables, buffers), is computed by every stage that reads it, as the module does; numbers (sizes) that cross a cut are
+those of the example.  What is written in place or drawn at random is made by one stage alone.
 
 Between stages go the blocks that the plan sends: rank r of a stage to rank r of its neighbour.  Gradients add up over
 the micro-batches where they are written, and are summed over the ranks of a stage once a step.
@@ -23,16 +23,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import fx, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 from torch.distributed.tensor import DTensor, Placement, Replicate
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .dtensor_runtime import PlannedModule, placements_of, plan_module, split_dimensions
 from .dtensor_steps import PlannedOptimizer, chosen_optimizer
+from .pipelined_trace import Walk, has_tensors, walk_module
 
 if TYPE_CHECKING:
     Plan = Mapping[str, Any]  # what the exported file holds: see `pipelined.document`
@@ -63,57 +62,6 @@ def pipeline_ranks(plan: Plan, device_type: str) -> Ranks:
     return Ranks(number, own, across)
 
 
-TABLES = (
-    *(torch.arange, torch.linspace, torch.logspace, torch.zeros, torch.ones, torch.full, torch.eye),
-    *(torch.tril_indices, torch.triu_indices),
-)
-
-
-class _Tables(TorchFunctionMode):  # type: ignore[misc]
-    """Tensors that are made of numbers alone stay calls of the stage; torch.fx runs them, and keeps what they gave in
-    the precision of that time.
-    """
-
-    def __init__(self, tracer: fx.Tracer) -> None:
-        super().__init__()
-        self.tracer = tracer
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func in TABLES:
-            return self.tracer.create_proxy("call_function", func, args, kwargs or {})
-        return func(*args, **(kwargs or {}))
-
-
-class _Calls(fx.Tracer):  # type: ignore[misc]
-    """Keeps modules of torch, and those that have parameters and no modules of their own; buffers are read by name."""
-
-    proxy_buffer_attributes = True
-
-    def is_leaf_module(self, module: nn.Module, name: str) -> bool:
-        alone = next(module.children(), None) is None and next(module.parameters(recurse=False), None) is not None
-        return alone or bool(super().is_leaf_module(module, name))
-
-
-class _Fixed(_Calls):
-    """Buffers as they are now, as torch.fx does by itself."""
-
-    proxy_buffer_attributes = False
-
-
-class _Values(fx.Interpreter):  # type: ignore[misc]
-    """Remembers what every call gives."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.found: dict[fx.Node, Any] = {}
-
-    def run_node(self, node: fx.Node) -> Any:
-        self.found[node] = super().run_node(node)
-        return self.found[node]
-
-
 class Cut(NamedTuple):
     """`stages`: a module each, which takes what crosses its left cut first, then the inputs of the whole module that it
     reads by name.  `crossing`: what goes from stage s to s + 1, as a fake tensor of a whole micro-batch; `results`: of
@@ -132,17 +80,11 @@ def cut_module(plan: Plan, module: nn.Module, example: Sequence[Any] | Mapping[s
     given = inspect.signature(module.forward)
     bound = given.bind(**example) if isinstance(example, Mapping) else given.bind(*example)
     left = {k: p.default for k, p in given.parameters.items() if k not in bound.arguments and p.default is not p.empty}
-    graph = _traced(module, left)
+    walk = walk_module(module, bound.arguments, left)
+    graph, values, _ = walk
     inputs = [n for n in graph.nodes if n.op == "placeholder"]
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
-        ready = {
-            k: mode.from_tensor(v) if isinstance(v, torch.Tensor) else v for k, v in {**bound.arguments, **left}.items()
-        }
-        walk = _Values(fx.GraphModule(module, graph))
-        walk.run(*(ready.get(str(n.target), None) for n in inputs))
-    values = {a: walk.found[b] for a, b in zip(graph.nodes, walk.module.graph.nodes, strict=True) if b in walk.found}
     order = [n for n in graph.nodes if n.op not in ("placeholder", "output")]
-    steady, stage_of = _steady(module, order, values), _stages(plan, module, order)
+    steady, stage_of = _steady(module, order, walk), _stages(plan, module, order)
     ends, crossing = [], []
     for s in range(1, len(plan["stages"])):
         at, node = _place(plan, s, order, stage_of, steady, values)
@@ -158,42 +100,19 @@ def cut_module(plan: Plan, module: nn.Module, example: Sequence[Any] | Mapping[s
     return cut
 
 
-def _traced(module: nn.Module, left: Mapping[str, Any]) -> fx.Graph:
-    """The module's calls; `left`: arguments that are not given.  A module that branches or writes on what it made of
-    numbers is traced with these as torch.fx keeps them.
-    """
-    try:
-        tracer = _Calls()
-        with _Tables(tracer):
-            graph = tracer.trace(module, concrete_args=dict(left) or None)
-    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-        try:
-            graph = _Fixed().trace(module, concrete_args=dict(left) or None)
-        except Exception as error:
-            raise ValueError(
-                f"torch.fx cannot trace the module ({type(error).__name__}: {error}); write its forward without "
-                f"branches that depend on values, or hand over a module that is traced"
-            ) from error
-    for node in list(graph.nodes):
-        if node.op == "call_function" and getattr(node.target, "__name__", "").startswith("_assert"):
-            graph.erase_node(node)  # what fx adds for arguments that are not given
-    return graph
-
-
-def _steady(module: nn.Module, order: Sequence[fx.Node], values: Mapping[fx.Node, Any]) -> set[fx.Node]:
-    """Calls that depend on no parameter, and on nothing of an input but its sizes."""
+def _steady(module: nn.Module, order: Sequence[fx.Node], walk: Walk) -> set[fx.Node]:
+    """Calls that depend on no parameter, and on nothing of an input but its sizes, and give the same in every stage."""
     trained = {name for name, _ in module.named_parameters(remove_duplicate=False)}
-    found: set[fx.Node] = set()
+    values, found, sizes = walk.values, set[fx.Node](), set[fx.Node]()
     for n in order:
+        reads = n.all_input_nodes
+        if not has_tensors(values[n]) and all(a in sizes or has_tensors(values[a]) for a in reads):
+            sizes.add(n)
         own = n.op == "get_attr" and n.target in trained
         own = own or (n.op == "call_module" and any(True for _ in module.get_submodule(n.target).parameters()))
-        if not own and all(a in found or not _tensors(values[a]) for a in n.all_input_nodes):
+        if not own and n not in walk.changing and all(a in found or a in sizes for a in reads):
             found.add(n)
     return found
-
-
-def _tensors(value: Any) -> bool:
-    return any(isinstance(v, torch.Tensor) for v in tree_leaves(value))
 
 
 def _stages(plan: Plan, module: nn.Module, order: Sequence[fx.Node]) -> dict[fx.Node, int]:
@@ -202,6 +121,8 @@ def _stages(plan: Plan, module: nn.Module, order: Sequence[fx.Node]) -> dict[fx.
     buffers = {name for name, _ in module.named_buffers(remove_duplicate=False)}
     stage: dict[int, int] = {}
     for s, planned in enumerate(plan["stages"]):
+        optimizer = planned.get("optimizer") or {"groups": ()}
+        buffers -= {name for group in optimizer["groups"] for name in group["weights"]}
         for name in (*planned["parameters"], *planned["whole"]):
             if name in buffers:
                 continue  # every stage that reads it has it, whole
@@ -240,20 +161,22 @@ def _place(
     size = 1
     for digit in held["digits"]:
         size *= digit
-    found = []
+    found, crossing = [], []
     for p in range(low, high + 1):
         crossing = [
             n
             for n in order[:p]
-            if n not in steady and _tensors(values[n]) and any(at.get(u, len(order)) >= p for u in n.users)
+            if n not in steady and has_tensors(values[n]) and any(at.get(u, len(order)) >= p for u in n.users)
         ]
         alone = values[crossing[0]] if len(crossing) == 1 else None
         if isinstance(alone, torch.Tensor) and alone.numel() == size:
             found.append((p, crossing[0]))
     if not found:
         raise ValueError(
-            f"no call before stage {s} ({held['place']}) leaves one tensor of {size} elements alone: give an example "
-            f"of one of the {plan['micro_batches']} micro-batches, of the model that was planned"
+            f"no call before stage {s} ({held['place']}) leaves one tensor of {size} elements alone, but "
+            f"{', '.join(n.name for n in crossing[:4]) or 'none'}: give an example of one of the "
+            f"{plan['micro_batches']} micro-batches, of the model that was planned; what it writes in place or "
+            "draws at random stays in one stage"
         )
     return found[0] if plan["stages"][s]["early"] else found[-1]
 
@@ -283,7 +206,7 @@ def _stage_graph(
         value = values[n]
         if isinstance(value, torch.device) and came is not None:
             return own.call_function(getattr, (env[came], "device"))
-        if not _tensors(value):
+        if not has_tensors(value):
             return value  # a number: that of the example
         if n not in steady:
             raise ValueError(f"a stage reads {n.name!r}, which no cut carries; is it the model that was planned?")
