@@ -15,6 +15,7 @@ from equality_layers import FAULTS, Fault, Writer, layered
 from test_equal_mutants import PAIRS, differs, forged, mutant
 
 from shardproof.formal.equality.givens import ProgramWithSources
+from shardproof.formal.equality.parts import Places
 from shardproof.formal.equality.question import Question
 from shardproof.models.equality.pair import Known, Pair, Part, Relation
 from shardproof.models.equality.program import Step
@@ -24,6 +25,7 @@ from shardproof.proofs.container.canonical import ContainerError
 from shardproof.proofs.equality.file import decode_equality, write_equality
 from shardproof.verify.budget import Budget
 from shardproof.verify.equality.certificate import check_pair
+from shardproof.verify.equality.cuts import BACK, Ancestry
 from shardproof.verify.equality.ranks import Sight, by_lemmas, compare
 from shardproof.verify.equality.steps import Malformed
 
@@ -123,6 +125,65 @@ def test_mutants_of_kept_pairs_are_shown_by_lemmas_only_where_numbers_agree(name
     assert hunt(PAIRS[name], 2, 11)[0] >= 1
 
 
+# ---------------------------------------------------------------------- which relations are written down
+
+
+def test_what_changes_little_is_not_taken_for_what_it_was() -> None:
+    """A step that moves weights by rounding noise alone (a key's bias in attention, a row that no id reads) is a step."""
+
+    def program(noise: float) -> tuple[ProgramWithSources, int]:
+        w = Writer()
+        old, gradient = w.source("p", RNG.normal(size=(8,))), w.source("x", RNG.normal(size=(8,)), "input")
+        new = w.do("add", old, w.do("tanh", w.do("mul", gradient, number=noise)))
+        return w.program(w.do("exp", w.do("mul", new, number=2.0))), new
+
+    (one, whole), (rank, new) = program(1e-30), program(-3e-30)
+    question = Question(one, [replace(rank, arrays=one.arrays)])
+    assert question.differs() is None
+    assert {r.number: r.whole for r in question.pair().relations[0]}[new] == whole
+
+
+def test_of_places_with_the_same_numbers_the_usual_one_is_written_down() -> None:
+    """1e-8 with noise behind it is 1e-8 in every block, and noise is another on every device; a rank has its own."""
+    x = RNG.normal(size=(8,))
+
+    def program(low: int, size: int, noise: float) -> ProgramWithSources:
+        w = Writer()
+        w.source("x", x[low : low + size], "input")
+        return w.program(w.do("add", w.do("mul", 0, number=noise), number=1e-8))
+
+    question = Question(program(0, 8, 1e-23), [program(0, 4, 3e-23), program(4, 4, -2e-23)])
+    assert question.differs() is None
+    for rank, rows in enumerate(question.pair().relations):
+        assert [r.runs for r in rows if r.whole == 2] == [(((0, 4 * rank, 4),),)]
+
+
+def test_tables_of_many_ranks_and_layers_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that the one device computes is no part of any of its tensors, on no rank and in no layer."""
+    table, other = np.arange(12.0).reshape(3, 4), np.arange(12.0).reshape(3, 4) + 0.5
+    looked, find = [], Places.find
+
+    def counted(self: Places, a: np.ndarray, whole: np.ndarray) -> object:
+        looked.append(a)
+        return find(self, a, whole)
+
+    monkeypatch.setattr(Places, "find", counted)
+
+    def program(tables: int) -> ProgramWithSources:
+        w = Writer()
+        total = w.source("x", RNG.normal(size=(3, 4)), "input")
+        for k in range(5):
+            total = w.do("mul", total, w.source(f"w{k}", np.random.default_rng(k).normal(size=(3, 4))))
+        for k in range(tables):
+            total = w.do("add", total, w.source(f"c{k}", other if k == tables - 1 else table, "constant"))
+        return w.program(total)
+
+    one, rank = program(0), program(4)
+    found = Question(one, [replace(rank, arrays={**rank.arrays, 0: one.arrays[0]})] * 5)
+    assert [d.source.name for d in found.givens.doubts] == [f"c{k}" for k in range(4)] * 5
+    assert sum(np.array_equal(a, table) for a in looked) == 6 == sum(np.array_equal(a, other) for a in looked)
+
+
 # ---------------------------------------------------------------------- what a lemma does not know
 
 
@@ -158,6 +219,59 @@ def test_what_holds_for_the_tensor_that_is_cut_off_alone_is_looked_at_among_all(
     pair = pair_of(one, rank, (cut, whole), (cut + 2, whole + 1))
     assert by_lemmas_alone(pair) is Verdict.UNDECIDED
     assert verdict(pair) is Verdict.PROVED and not differs(pair, 1)
+
+
+def attention_backwards(rank: bool, wrong: bool = False) -> tuple[ProgramWithSources, list[int]]:
+    """The row sums of a softmax's gradient, behind 300 steps: of dP P, and as kernels have it, of dO O; what both make."""
+    w, x = Writer(), []
+    for name in ("p", "v", "g"):
+        x.append(w.source(name, RNG.normal(size=(4, 4)), "input"))
+        for _ in range(100):
+            x[-1] = w.do("exp", w.do("neg", x[-1]))
+    p, v, g = x
+    o = w.product(p, v)
+    made = [n for s in w.steps for n in s.makes]
+    if rank:
+        return w.program(w.over("sum", w.do("mul", p if wrong else g, o), 1)), made
+    d = w.product(g, w.turned(v, 1, 0))
+    return w.program(w.over("sum", w.do("mul", d, p), 1)), made
+
+
+def test_a_lemma_is_cut_off_where_both_sides_come_from() -> None:
+    """rowsum(dO O) is rowsum(dP P), since O is P V and dP is dO V': O says nothing of it, what it is made of does."""
+    (one, wholes), (rank, cells) = attention_backwards(False), attention_backwards(True)
+    related = list(zip(cells, wholes, strict=True))
+    pair = pair_of(one, rank, *related)
+    assert by_lemmas_alone(pair) is Verdict.PROVED and lemmas(pair)[2] is False
+    assert by_lemmas_alone(pair_of(one, attention_backwards(True, True)[0], *related)) is Verdict.UNDECIDED
+    without_g = pair_of(
+        one, rank, *(r for r in related if r[0] != max(s.makes[0] for s in rank.program.steps[400:600]))
+    )
+    assert by_lemmas_alone(without_g) is Verdict.PROVED, "one step further back"
+
+
+def test_cuts_are_what_pieces_and_whole_are_made_of() -> None:
+    """7 is the whole of 6 and 5; of the pieces 5 is met on the way, 8 is made of what is, 9 of nothing of it."""
+    made = {3: (1,), 4: (2,), 5: (3, 4), 6: (1, 3), 7: (6, 5), 8: (4, 3), 9: (0,)}
+
+    def cuts(*pieces: int, never: int = -1) -> list[int]:
+        return sorted(Ancestry(lambda n: made.get(n, ()), lambda n: n != never, lambda things: None).cuts(pieces, 7))
+
+    assert cuts(5) == [1, 3, 5]  # 6 is met at what 5 is made of
+    assert cuts(8) == [1, 3, 4]  # not 8: what it is made of is met
+    assert cuts(9) == [9] and cuts(5, 9) == [1, 3, 5, 9]
+    assert cuts(6, 7) == [5, 6]  # the whole is never cut off: it would be any tensor
+    assert cuts(5, never=5) == [1, 3, 4]
+
+    def ways(length: int) -> list[int]:
+        """A piece and a whole that are so many operations behind 0, on ways of their own."""
+        far = {first + k: (first + k - 1 if k > 1 else 0,) for first in (100, 200) for k in range(1, length + 1)}
+        found = Ancestry(lambda n: far.get(n, ()), lambda n: True, lambda things: None).cuts(
+            [100 + length], 200 + length
+        )
+        return [n - 100 for n in sorted(found)]
+
+    assert ways(8) == ways(BACK - 1) == [-100] and ways(BACK + 1) == [BACK + 1]
 
 
 def test_what_is_cut_off_may_hold_the_infinity_of_masks() -> None:

@@ -70,6 +70,7 @@ class Givens:
     given: list[dict[int, Given]] = field(init=False)
     doubts: list[Doubt] = field(default_factory=list)
     _sure: set[str] = field(default_factory=set)
+    _nowhere: dict[str, set[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         sources = self.single.program.sources
@@ -123,11 +124,22 @@ class Givens:
         return part if same_elements(array, part_elements(whole, part)) else None
 
     def _fits(self, rank: int, source: Source, array: Array) -> Iterator[tuple[Part, bool]]:
-        """Parts with these values, that of this name first, and whether values tell the place in that tensor."""
-        names = named_first(source.name, self.wholes)
-        for name in sorted(names, key=lambda n: n not in self.fixed) if source.kind == "constant" else names:
+        """Parts with these values, that of this name first, and whether values tell the place in that tensor.  Tables
+        are the same on many ranks and in many layers: what has no such part on any rank is not looked at again.
+        """
+        names, nowhere = named_first(source.name, self.wholes), set[str]()
+        later = int(names[:1] == [source.name])  # that of its name is mostly it
+        if source.kind == "constant":
+            names.sort(key=lambda n: n not in self.fixed)
+        for k, name in enumerate(names):
+            if k == later:
+                nowhere = self._nowhere.setdefault(content_of(array), nowhere)
+            if name in nowhere:
+                continue
             if (place := self.places[rank].find(array, self.wholes[name])) is not None:
                 yield Part(name, place[0]), place[1]
+            elif not self.places[rank].may_have_every_nth(array.shape, self.wholes[name].shape):
+                nowhere.add(name)
 
     def _named(self, source: Source, part: Part) -> bool:
         return source.kind != "constant" and part.of == source.name
@@ -244,6 +256,11 @@ def uniform(array: Array) -> bool:
 
 def constant_of(array: Array) -> Known:
     """A constant: one number, or its bytes."""
-    content = f"{array.dtype} {tuple(array.shape)} {sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}"
+    content = content_of(array)
     one = uniform(array) and (array.dtype.kind not in "iu" or int(float(array.flat[0])) == int(array.flat[0]))
     return Known(float(array.flat[0]) if one else None, content)
+
+
+def content_of(array: Array) -> str:
+    """What tells an array from others of other elements, type or shape."""
+    return f"{array.dtype} {tuple(array.shape)} {sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}"

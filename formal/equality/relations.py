@@ -31,6 +31,8 @@ Run = Mapping[int, Array]
 Shape = tuple[int, ...]
 Found = tuple[int, tuple[Runs, ...]]
 """A tensor of the one device, and a part of it."""
+Candidates = tuple[list[Found], NDArray[np.float64], list[int]]
+"""Parts; their last elements in order, and whose they are."""
 Change = tuple[int, ...] | Fraction
 """An order of dimensions, or a multiple."""
 
@@ -76,7 +78,7 @@ class Relations:
 
     single: RankProgram
     runs: Sequence[Run]
-    _corners: dict[tuple[int, Shape], tuple[list[Found], NDArray[np.float64]]] = field(default_factory=dict)
+    _corners: dict[tuple[int, Shape], Candidates] = field(default_factory=dict)
     _shapes: dict[Shape, list[int]] = field(default_factory=dict)
     _blocks: dict[tuple[int, Shape, Shape], list[tuple[Runs, ...]]] = field(default_factory=dict)
     _made: dict[int, str] = field(default_factory=dict)
@@ -105,6 +107,7 @@ class Relations:
             behind.update(dict.fromkeys(step.makes, of if step.operator in MOVES else set()))
             of -= {-1}
             operands = {wholes[i] for i in step.reads if i in wholes} if len(step.reads) > 1 else set[int]()
+            of -= set() if step.operator in MOVES else operands
             for which, number in enumerate(step.makes):
                 mine = [run[number] for run in runs]
                 if mine[0].size <= 1 or bool(np.all(mine[0] == mine[0].flat[0])):
@@ -169,18 +172,20 @@ class Relations:
         mirrored = [(n, p) for n in sought.mirrored for p in self._places(mine[0], n, sought.places)]
         part = self._first(mine, sorted(mirrored, key=lambda found: -sought.agrees(found[1])))
         if part is None:
-            near, last, of = self._near(mine[0], sought.places), sought.last, sought.of
-            near.sort(
-                key=lambda n: (
-                    n[0] not in of,
-                    n[0] in sought.operands,  # where(p, x, 0) is x where p is always true
-                    self._made[n[0]] != sought.operator,
-                    n[0] <= last,
-                    n[0],
-                    -sought.agrees(n[1]),
+            last, of = sought.last, sought.of
+
+            def likely(found: Found) -> tuple[bool, bool, bool, bool, int, int]:
+                whole, place = found
+                return (
+                    whole not in of,
+                    whole in sought.operands,  # where(p, x, 0) is x where p is always true
+                    self._made[whole] != sought.operator,
+                    whole <= last,
+                    whole,
+                    -sought.agrees(place),
                 )
-            )
-            part = self._first(mine, near)
+
+            part = self._first(mine, sorted(self._near(mine[0], sought.places), key=likely))
         return part
 
     def place(self, mine: Sequence[Array], whole: int, places: Places) -> tuple[Runs, ...] | None:
@@ -255,21 +260,21 @@ class Relations:
         return self._blocks[key]
 
     def _near(self, mine: Array, places: Places) -> list[Found]:
-        """Parts of tensors whose last element is that of a rank's tensor: the first is often one number in all, such as
-        the 1 of a first position that looks at itself alone.
+        """Parts of tensors whose last element is that of a rank's tensor, those in a rank's usual places first: the
+        first element is often one number in all, such as the 1 of a first position that looks at itself alone.
         """
         key = places.rank, mine.shape
         if key not in self._corners:
             self._corners[key] = self._candidates(mine.shape, places)
-        parts, corners = self._corners[key]
+        parts, corners, order = self._corners[key]
         last, most = float(mine.reshape(-1)[-1]), greatest_of(mine.astype(np.float64, copy=False))
         low, high = np.searchsorted(corners, [last - NEAR * most, last + NEAR * most], "left")
         while high < len(corners) and corners[high] <= last + NEAR * most:
             high += 1
-        return parts[low:high]
+        return [parts[k] for k in sorted(order[low:high])]
 
-    def _candidates(self, shape: Shape, places: Places) -> tuple[list[Found], NDArray[np.float64]]:
-        """Parts of this shape in the order of their last elements, without those that are no number there."""
+    def _candidates(self, shape: Shape, places: Places) -> Candidates:
+        """Parts of this shape, and the order of their last elements, without those that are no number there."""
         parts, lasts = list[Found](), list[float]()
         for whole, numbers in self._shapes.items():
             for place in _places(shape, whole, places):
@@ -278,7 +283,7 @@ class Relations:
                 lasts += [float(self.runs[0][n][at]) for n in numbers]
         corners = np.asarray(lasts, np.float64)
         order = [int(k) for k in np.argsort(corners, kind="stable") if not np.isnan(corners[k])]
-        return [parts[k] for k in order], corners[order]
+        return parts, corners[order], order
 
 
 def _places(shape: Sequence[int], whole: Sequence[int], places: Places) -> list[tuple[Runs, ...]]:

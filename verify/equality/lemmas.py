@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 from ...models.equality.pair import Known, Pair, Runs
 from ...models.equality.program import Described, Step, Word
 from ...models.equality.schedule import ROOTS, Meeting
+from .cuts import Ancestry
 from .index import Undecided
 from .indices import Bound, index_bounds
 from .logarithms import Logarithms
@@ -41,9 +42,10 @@ MOST_STEPS: Final = 32
 MOST_MISSED: Final = 8
 """Cells inside a lemma that no lemma showed to be what a relation says: behind a fault nothing is looked at long."""
 
-BEHIND: Final = (0, 1, 3)
-"""How many steps before its pieces a lemma is cut off, one after another until it is seen: exp(x - m) / s is
-exp(x - m - log s) only where it is known that the piece is exp(x - m)."""
+BEHIND: Final = (None, 0, 1, 3)
+"""How many steps before its pieces a lemma is cut off, one after another until it is seen; None is where pieces and
+whole come from (`cuts`).  exp(x - m) / s is exp(x - m - log s) only where it is known what exp(x - m) is.
+"""
 
 Shape = tuple[int, ...]
 
@@ -181,6 +183,7 @@ class Lemmas:
         self._depth: dict[int, int] = {}
         self._infinite, self._logarithms = set[int](), Logarithms()
         self._firsts: dict[int, int] = {}
+        self._ancestry = Ancestry(lambda n: self._made[n].reads if n in self._made else (), self._cut, work)
         self._write_down()
 
     # ------------------------------------------------------------------ the one device
@@ -294,15 +297,15 @@ class Lemmas:
                 self.missed.add(number)
         return self._holds[key]
 
-    def _holds_behind(self, steps: int, number: int, whole: int, runs: tuple[Runs, ...]) -> bool:
+    def _holds_behind(self, steps: int | None, number: int, whole: int, runs: tuple[Runs, ...]) -> bool:
         lemma = self.lemma(number, whole, runs, steps)
         if lemma is not None and lemma not in self.proved:
             self.proved[lemma] = self._prove(lemma)
         return lemma is not None and self.proved[lemma]
 
-    def lemma(self, number: int, whole: int, runs: tuple[Runs, ...], steps: int) -> Lemma | None:
-        """What is to be proved of a cell, where so many steps before its pieces are written out; None where that is too
-        long.
+    def lemma(self, number: int, whole: int, runs: tuple[Runs, ...], steps: int | None) -> Lemma | None:
+        """What is to be proved of a cell, where so many steps before its pieces are written out, of those in `BEHIND`;
+        None where that is too long.
         """
         if self.steps[number] > MOST_STEPS:
             return None
@@ -311,8 +314,9 @@ class Lemmas:
         if cells is None or sum(n in self.missed for n in cells if n != number) > MOST_MISSED:
             return None
         pieces = [c.whole for n in cells if isinstance(c := self.cells[n], Piece)]
-        inside, cuts = set[int](), {i for n in pieces if self._cut(i := self._unturned(n))}
-        for _ in range(steps):
+        ends = self._ancestry.cuts(pieces, whole) if steps is None else pieces
+        inside, cuts = set[int](), {i for n in ends if self._cut(i := self._unturned(n))}
+        for _ in range(steps or 0):
             inside |= cuts
             cuts = {i for n in cuts for r in self._made[n].reads if self._cut(i := self._unturned(r))} - inside
         wholes = written_out(
