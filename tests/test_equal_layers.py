@@ -14,6 +14,7 @@ import pytest
 from equality_layers import FAULTS, Fault, Writer, layered
 from test_equal_mutants import PAIRS, differs, forged, mutant
 
+from shardproof.formal.equality.elements import Elements
 from shardproof.formal.equality.givens import ProgramWithSources
 from shardproof.formal.equality.parts import Places
 from shardproof.formal.equality.question import Question
@@ -158,30 +159,54 @@ def test_of_places_with_the_same_numbers_the_usual_one_is_written_down() -> None
         assert [r.runs for r in rows if r.whole == 2] == [(((0, 4 * rank, 4),),)]
 
 
-def test_tables_of_many_ranks_and_layers_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table that the one device computes is no part of any of its tensors, on no rank and in no layer."""
-    table, other = np.arange(12.0).reshape(3, 4), np.arange(12.0).reshape(3, 4) + 0.5
+def test_tables_are_looked_for_where_their_first_element_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a rank's table that is no part of any of 5 tensors none is looked at; of a shard without its name one is."""
+    table, weights = np.arange(12.0).reshape(3, 4), [RNG.normal(size=(3, 4)) for _ in range(5)]
     looked, find = [], Places.find
 
     def counted(self: Places, a: np.ndarray, whole: np.ndarray) -> object:
-        looked.append(a)
+        looked.append((a, whole))
         return find(self, a, whole)
 
     monkeypatch.setattr(Places, "find", counted)
 
-    def program(tables: int) -> ProgramWithSources:
+    def program(rank: bool) -> ProgramWithSources:
         w = Writer()
-        total = w.source("x", RNG.normal(size=(3, 4)), "input")
-        for k in range(5):
-            total = w.do("mul", total, w.source(f"w{k}", np.random.default_rng(k).normal(size=(3, 4))))
-        for k in range(tables):
-            total = w.do("add", total, w.source(f"c{k}", other if k == tables - 1 else table, "constant"))
-        return w.program(total)
+        total = w.source("x", weights[0] + 1, "input")
+        for k, weight in enumerate(weights):
+            total = w.do(
+                "mul", total, w.source(f"c{k}" if rank else f"w{k}", weight, "constant" if rank else "parameter")
+            )
+        return w.program(w.do("add", total, w.source("table", table, "constant")) if rank else total)
 
-    one, rank = program(0), program(4)
-    found = Question(one, [replace(rank, arrays={**rank.arrays, 0: one.arrays[0]})] * 5)
-    assert [d.source.name for d in found.givens.doubts] == [f"c{k}" for k in range(4)] * 5
-    assert sum(np.array_equal(a, table) for a in looked) == 6 == sum(np.array_equal(a, other) for a in looked)
+    found = Question(program(False), [program(True)] * 5).givens
+    assert [d.source.name for d in found.doubts] == ["table"] * 5
+    assert [g[k].of for g in found.given for k in sorted(g)[1:-1]] == [f"w{k}" for k in range(5)] * 5
+    assert not any(a.shape == table.shape and np.array_equal(a, table) for a, _ in looked)
+    assert all(np.array_equal(a, whole) for a, whole in looked if a.shape == (3, 4))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_a_part_has_its_first_element(seed: int) -> None:
+    """Arrays in which `find` sees a part, as block or as rows, up to rounding, with infinities: `having` names them."""
+    rng = np.random.default_rng(seed)
+    arrays = {}
+    for k in range(6):
+        a = rng.integers(-3, 4, size=(6, 4)).astype(rng.choice(["float32", "float64", "int64"]))
+        if a.dtype.kind == "f":
+            a = a * rng.choice([1e-7, 1.0, 1e5, 1e9]) * (1 + rng.normal(size=a.shape) * rng.choice([0, 1e-9, 1e-6]))
+            a[rng.random(a.shape) < rng.choice([0, 0.1])] = rng.choice([np.inf, -np.inf, -1e30])
+        arrays[str(k)] = a
+    elements, seen = Elements(arrays), 0
+    for a in arrays.values():
+        low, many = rng.integers(0, 4), rng.integers(1, 4)
+        for part in (a[low : low + many], a[[5, 1]], a[:, 1:3], a[1::2]):
+            near = part * (1 + rng.normal(size=part.shape) * 1e-7) if part.dtype.kind == "f" else part
+            for rank in range(2):
+                fits = {n for n, whole in arrays.items() if Places(rank, 2).find(near, whole) is not None}
+                seen += len(fits)
+                assert fits <= set(elements.having(near))
+    assert seen > 10
 
 
 # ---------------------------------------------------------------------- what a lemma does not know

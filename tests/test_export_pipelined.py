@@ -153,11 +153,12 @@ def test_stages_make_the_module() -> None:
         three = [linear("a"), linear("b"), ["scale", *linear("c")]]
         plan = {"micro_batches": 2, "stages": [stage(three[0]), stage(three[1], early), stage(three[2])]}
         cut = cut_module(plan, model, (x, y))
-        value = cut.stages[0](x, y)
-        assert next(n for n in cut.stages[0].graph.nodes if n.op == "output").args[0].name.startswith(calls)
-        value = cut.stages[2](cut.stages[1](value, y))
+        made = [cut.stage(s) for s in range(3)]
+        value = made[0](x, y)
+        assert next(n for n in cut.stages[0].nodes if n.op == "output").args[0].name.startswith(calls)
+        value = made[2](made[1](value, y))
         assert torch.equal(value, model(x, y)) and cut.results[0].shape == (2, 2, 2)
-        assert [sorted(n for n, _ in s.named_parameters()) for s in cut.stages] == [sorted(names) for names in three]
+        assert [sorted(n for n, _ in s.named_parameters()) for s in made] == [sorted(names) for names in three]
     with pytest.raises(ValueError, match="no parameter 'q.weight'"):
         cut_module({"micro_batches": 2, "stages": [stage(["q.weight"])]}, model, (x, y))
     with pytest.raises(ValueError, match="leaves one tensor of 99 elements alone"):
@@ -204,8 +205,9 @@ def test_tables_are_computed_by_the_stages_that_read_them() -> None:
     for kind, calls in (("plain", 1), ("branch", 0), ("write", 0)):
         model, x = Model(kind), torch.randn(3, 4)
         cut = cut_module({"micro_batches": 1, "stages": stages}, model, (x,))
-        assert torch.equal(cut.stages[1](cut.stages[0](x)), model(x))
-        for stage in cut.stages:
+        both = [cut.stage(s) for s in range(2)]
+        assert torch.equal(both[1](both[0](x)), model(x))
+        for stage in both:
             made = [n for n in stage.graph.nodes if n.target is torch.ones]
             read = [n for n in stage.graph.nodes if n.op == "get_attr" and n.target == "rate"]
             assert (len(made), len(read)) == (calls, 1), kind
@@ -213,8 +215,8 @@ def test_tables_are_computed_by_the_stages_that_read_them() -> None:
             held = [a for n in stage.graph.nodes for a in n.kwargs.values()]
             assert not any(isinstance(a, torch.device) for a in held), "a job runs elsewhere than its example"
         if calls:
-            both = [s.double() for s in cut.stages]
-            assert torch.equal(both[1](both[0](x.double())), model.double()(x.double())), "no table kept in float32"
+            first, last = (s.double() for s in both)
+            assert torch.equal(last(first(x.double())), model.double()(x.double())), "no table kept in float32"
 
 
 @pytest.mark.torch
@@ -267,7 +269,7 @@ def test_what_changes_is_made_once(kind: str) -> None:
             cut_module({"micro_batches": 1, "stages": stages}, model, (x, 3.0))
         return
     cut = cut_module({"micro_batches": 1, "stages": stages}, model, (x, 3.0))
-    assert torch.equal(cut.stages[1](cut.stages[0](x, 3.0)), model(x, 3.0))
+    assert torch.equal(cut.stage(1)(cut.stage(0)(x, 3.0)), model(x, 3.0))
 
 
 @pytest.mark.torch

@@ -63,14 +63,19 @@ def pipeline_ranks(plan: Plan, device_type: str) -> Ranks:
 
 
 class Cut(NamedTuple):
-    """`stages`: a module each, which takes what crosses its left cut first, then the inputs of the whole module that it
-    reads by name.  `crossing`: what goes from stage s to s + 1, as a fake tensor of a whole micro-batch; `results`: of
-    the last stage.
+    """`stages`: what each calls on `module`; it takes what crosses its left cut first, then the inputs of the whole
+    module that it reads by name.  `crossing`: what goes from stage s to s + 1, as a fake tensor of a whole micro-batch;
+    `results`: of the last stage.
     """
 
-    stages: list[fx.GraphModule]
+    module: nn.Module
+    stages: list[fx.Graph]
     crossing: list[torch.Tensor]
     results: tuple[torch.Tensor, ...]
+
+    def stage(self, number: int) -> fx.GraphModule:
+        """A stage as a module, which shares its parameters with the whole."""
+        return fx.GraphModule(self.module, self.stages[number])
 
 
 def cut_module(plan: Plan, module: nn.Module, example: Sequence[Any] | Mapping[str, Any]) -> Cut:
@@ -92,11 +97,10 @@ def cut_module(plan: Plan, module: nn.Module, example: Sequence[Any] | Mapping[s
         crossing.append(node)
     result = next(n for n in graph.nodes if n.op == "output")
     final = tree_leaves(fx.node.map_arg(result.args[0], lambda n: values[n]))
-    cut = Cut([], [values[n] for n in crossing], tuple(v for v in final if isinstance(v, torch.Tensor)))
+    cut = Cut(module, [], [values[n] for n in crossing], tuple(v for v in final if isinstance(v, torch.Tensor)))
     for s, (low, high) in enumerate(zip((0, *ends), (*ends, len(order)), strict=True)):
         came, goes = crossing[s - 1] if s else None, crossing[s] if s < len(crossing) else None
-        own = _stage_graph(order[low:high], inputs, came, goes, result, steady, values)
-        cut.stages.append(fx.GraphModule(module, own))
+        cut.stages.append(_stage_graph(order[low:high], inputs, came, goes, result, steady, values))
     return cut
 
 
@@ -230,7 +234,7 @@ class PlannedStage(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.plan, self.mesh, self.number = plan["stages"][ranks.number], ranks.own, ranks.number
         self.first, self.last = ranks.number == 0, ranks.number + 1 == len(plan["stages"])
-        module = cut.stages[ranks.number]
+        module = cut.stage(ranks.number)
         self.came = None if self.first else cut.crossing[ranks.number - 1]
         self.goes = None if self.last else cut.crossing[ranks.number]
         self.planned: nn.Module = module

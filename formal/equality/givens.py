@@ -24,6 +24,7 @@ import numpy as np
 from ...models.equality.captured import Stated
 from ...models.equality.pair import Given, Known, Part
 from ...models.equality.program import RankProgram, Source
+from .elements import Elements
 from .layouts import Layout, Layouts
 from .numbers import Array
 from .parts import Places, named_first, part_elements, same_elements
@@ -70,7 +71,7 @@ class Givens:
     given: list[dict[int, Given]] = field(init=False)
     doubts: list[Doubt] = field(default_factory=list)
     _sure: set[str] = field(default_factory=set)
-    _nowhere: dict[str, set[str]] = field(default_factory=dict)
+    _elements: Elements | None = None
 
     def __post_init__(self) -> None:
         sources = self.single.program.sources
@@ -124,22 +125,26 @@ class Givens:
         return part if same_elements(array, part_elements(whole, part)) else None
 
     def _fits(self, rank: int, source: Source, array: Array) -> Iterator[tuple[Part, bool]]:
-        """Parts with these values, that of this name first, and whether values tell the place in that tensor.  Tables
-        are the same on many ranks and in many layers: what has no such part on any rank is not looked at again.
-        """
-        names, nowhere = named_first(source.name, self.wholes), set[str]()
-        later = int(names[:1] == [source.name])  # that of its name is mostly it
+        """Parts with these values, that of this name first, and whether values tell the place in that tensor."""
+        if source.name in self.wholes and (source.kind != "constant" or source.name in self.fixed):
+            yield from self._fit(rank, source.name, array)  # mostly it: others are not looked for
+            names = [n for n in self._likely(array) if n != source.name]
+        else:
+            names = named_first(source.name, self._likely(array))
         if source.kind == "constant":
             names.sort(key=lambda n: n not in self.fixed)
-        for k, name in enumerate(names):
-            if k == later:
-                nowhere = self._nowhere.setdefault(content_of(array), nowhere)
-            if name in nowhere:
-                continue
-            if (place := self.places[rank].find(array, self.wholes[name])) is not None:
-                yield Part(name, place[0]), place[1]
-            elif not self.places[rank].may_have_every_nth(array.shape, self.wholes[name].shape):
-                nowhere.add(name)
+        for name in names:
+            yield from self._fit(rank, name, array)
+
+    def _fit(self, rank: int, name: str, array: Array) -> Iterator[tuple[Part, bool]]:
+        if (place := self.places[rank].find(array, self.wholes[name])) is not None:
+            yield Part(name, place[0]), place[1]
+
+    def _likely(self, array: Array) -> dict[str, Array]:
+        """Tensors of the one device that have the first of these elements."""
+        if self._elements is None:
+            self._elements = Elements(self.wholes)
+        return {name: self.wholes[name] for name in self._elements.having(array)}
 
     def _named(self, source: Source, part: Part) -> bool:
         return source.kind != "constant" and part.of == source.name
@@ -256,11 +261,6 @@ def uniform(array: Array) -> bool:
 
 def constant_of(array: Array) -> Known:
     """A constant: one number, or its bytes."""
-    content = content_of(array)
+    content = f"{array.dtype} {tuple(array.shape)} {sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}"
     one = uniform(array) and (array.dtype.kind not in "iu" or int(float(array.flat[0])) == int(array.flat[0]))
     return Known(float(array.flat[0]) if one else None, content)
-
-
-def content_of(array: Array) -> str:
-    """What tells an array from others of other elements, type or shape."""
-    return f"{array.dtype} {tuple(array.shape)} {sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}"

@@ -245,16 +245,6 @@ class Places:
                 return tuple(place), True
         return None
 
-    def may_have_every_nth(self, shape: Sequence[int], whole: Sequence[int]) -> bool:
-        """Whether a part of this shape may be every n-th row of a whole: all else that `find` looks at is the same on
-        every rank, a single row too.
-
-        >>> [Places(0, 2).may_have_every_nth((n, 3), (5, 3)) for n in (1, 2, 3, 4)]
-        [False, True, True, False]
-        """
-        many = self.ranks
-        return any(n > 1 and n in (m // many, -(-m // many)) for n, m in zip(shape, whole, strict=False))
-
     def _offsets(
         self, shape: Sequence[int], whole: Sequence[int], near: NDArray[np.bool_] | None
     ) -> Iterator[tuple[int, ...]]:

@@ -36,7 +36,7 @@ class Ancestry(NamedTuple):
         [0, 1, 2]
         """
         theirs = self._behind(self.reads(whole))
-        joint = {n for n in self._behind(pieces) & theirs if n != whole and self.may(n)}
+        joint = {n for n in self._behind(pieces) & theirs if self.may(n)}
         found = self._first(self.reads(whole), theirs, joint)
         ours = set[int]()
         for piece in set(pieces) - found:
