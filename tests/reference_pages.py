@@ -81,7 +81,7 @@ def commands() -> Iterator[tuple[str, click.Command]]:
         if not isinstance(command, click.Group):
             yield path, command
             return
-        ctx = click.Context(command)
+        ctx = click.Context(command, help_option_names=["-h", "--help"])
         for name in command.list_commands(ctx):
             inner = command.get_command(ctx, name)
             assert inner is not None
