@@ -52,7 +52,7 @@ typecheck: $(READY)
 # Numba compiles the loops of searches at their first run and keeps them beside the sources: here beside the types, which
 # take one core, so that both processes of the tests need not.  What fails here fails in the tests too, and is said there.
 kernels: $(READY)
-	-@$(PY) -m pytest -q -p no:cacheprovider tests/test_doctests.py -k 'egraphs or schedules or selection' >/dev/null 2>&1
+	-@$(PY) -m pytest -q -p no:cacheprovider tests/test_doctests.py tests/test_mutants_contest.py -k 'egraphs or schedules or selection or (widened and some)' >/dev/null 2>&1
 
 # A slow test may take half an hour: two minutes of processor are more than the usual five of wall time on a busy machine.
 test-slow: $(READY)

@@ -124,6 +124,14 @@ VERBS = {
 }
 """Verb -> (module, command, one line of help): the help page loads none of the modules."""
 
+PURPOSES = {
+    "Plan a model": ("plan", "check", "explain", "report", "export", "run"),
+    "Judge what there is": ("audit", "fits", "equal", "capture", "verify-job", "diff", "sensitivity"),
+    "Many plans, machines, models": ("sweep", "machine", "import", "doctor"),
+    "Parts alone": ("solve", "schedule", "place", "reduce", "rules"),
+}
+"""What the help page groups verbs by; every verb once."""
+
 
 SUBVERBS = {"machine": {"calibrate": ("formal.verbs.calibrate", "calibrate_command")}}
 """Verb -> word -> (module, command): parts of a verb that live in another room than the verb itself."""
@@ -244,8 +252,9 @@ class _Verbs(_Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl([(verb, row[2]) for verb, row in sorted(VERBS.items())])
+        for title, verbs in PURPOSES.items():
+            with formatter.section(title):
+                formatter.write_dl([(verb, VERBS[verb][2]) for verb in verbs])
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -55,7 +55,7 @@ def described(path: str, command: click.Command) -> Iterator[str]:
     """One command: usage, help, arguments and options."""
     import click
 
-    ctx = click.Context(command, info_name=f"shardproof {path}")
+    ctx = click.Context(command, info_name=f"shardproof {path}", help_option_names=["-h", "--help"])
     yield f"## {path}\n"
     yield f"    {' '.join(command.get_usage(ctx).removeprefix('Usage: ').split())}\n"
     yield prose(command.help) + "\n"
@@ -81,7 +81,7 @@ def commands() -> Iterator[tuple[str, click.Command]]:
         if not isinstance(command, click.Group):
             yield path, command
             return
-        ctx = click.Context(command)
+        ctx = click.Context(command, help_option_names=["-h", "--help"])
         for name in command.list_commands(ctx):
             inner = command.get_command(ctx, name)
             assert inner is not None

@@ -105,10 +105,8 @@ def test_a_plan_that_leaves_one_out_is_refused(
         plan = plan_graph(graph, MACHINE, None, limit).plan
         assert plan is not None
         data = write_plan(None, plan)
-        assert (
-            check_plan(data).results[0].verdict,
-            f"assumption {flag} is made" in check_plan(data).results[0].reason,
-        ) == (Verdict.REFUTED, True)
+        said = check_plan(data).results[0]
+        assert (said.verdict, f"assumption {flag} is made" in said.reason) == (Verdict.REFUTED, True)
     parts = check_plan(data).results[
         0
     ]  # and by a checker that builds the honest problem: another one than the certificate's

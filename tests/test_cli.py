@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
-from shardproof.__main__ import run
+from shardproof.__main__ import PURPOSES, VERBS, cli, run
 from shardproof.models.machine import machine
+from shardproof.models.machine.machine import builtin_names
 from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Usage, Vertex
 from shardproof.proofs.selection.problem_file import problem_json
 
@@ -267,3 +270,17 @@ def test_interrupted_self_check_leaves_the_last_result(
     )
     result = shardproof("solve", problem, "-o", "c.spz")
     assert result.code == 6 and "broken on purpose" in result.err and (tmp_path / "c.spz").read_bytes() == before
+
+
+def test_the_help_page_has_every_verb_once() -> None:
+    grouped = [verb for verbs in PURPOSES.values() for verb in verbs]
+    assert sorted(grouped) == sorted(VERBS)
+    page = CliRunner().invoke(cli, ["--help"]).output
+    assert [w for w in re.findall(r"^  ([a-z-]+)  ", page, re.MULTILINE) if w in VERBS] == grouped
+
+
+def test_machines_are_listed_with_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["machine", "show"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert tuple(line.split()[0] for line in lines) == builtin_names()
+    assert "localhost     8 ranks, 1 GiB each; not measured" in lines

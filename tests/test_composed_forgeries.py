@@ -25,7 +25,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> list[File]:
     return files(tmp_path_factory.mktemp("forgeries"))
 
 
-@pytest.mark.parametrize("number", some_or_all(150, 6000))
+@pytest.mark.parametrize("number", some_or_all(75, 6000))
 def test_no_forgery_is_accepted(made: list[File], number: int) -> None:
     counts = tally(made, number, 5)
     assert counts.examples == []

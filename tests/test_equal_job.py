@@ -209,7 +209,12 @@ def test_more_than_priced_is_refused_unless_it_is_said(
     beyond = int(str(found["received"])) - int(str(found["priced"]))
     assert beyond > 0, "a case is wanted that receives more"
     assert code == 10 and not (tmp_path / "job.spz").exists()
-    assert command(words) == 10 and f"--excess {beyond}" in capsys.readouterr().out
+    assert found["verdict"] == "more bytes" and found["computes"] == "equal"
+    assert command(words) == 10
+    text = capsys.readouterr().out
+    assert "\nequal: " in text and "\nbytes: refuted: " in text and f"--excess {beyond}" in text, (
+        "both answers are said"
+    )
     assert said(capsys, *words, "--excess", str(beyond))[0] == 0
 
 

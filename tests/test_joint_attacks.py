@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 
@@ -22,6 +24,7 @@ from shardproof.models.sources.building.builder import Builder
 from shardproof.proofs.joint.derivation import Derivation, Step
 from shardproof.verify.joint.derivation import wrong_derivation
 from shardproof.verify.joint.forms import facts_of
+from shardproof.verify.joint.polynomials import OWN, Position, _somewhere
 from shardproof.verify.joint.program import wrong_choices, wrong_cost, wrong_program
 
 I, J, K = Axis("i", 8), Axis("j", 8), Axis("k", 8, Combine.SUM)
@@ -423,3 +426,24 @@ def test_sums_of_too_many_terms_are_refused() -> None:
     whole = tuple(replace(a, splittable=False) for a in axes)
     new = Operator("new", "fused_product", (I, *whole), graph.operator("p").inputs, access("y", "i"), attributes)
     assert "more than 6 axes" in said(graph, "fuse-epilogue", new, "y", "p")
+
+
+def test_a_place_is_met_only_where_it_is() -> None:
+    """Against all values: of an axis of a functional's own and of one outside."""
+    rng, seen = random.Random(4), Counter[bool]()
+    for _ in range(3000):
+        extents = {f"{OWN}0.0": rng.randint(1, 5), "a": rng.randint(1, 4)}
+        terms = [(axis, rng.choice((-2, -1, 1, 2, 3))) for axis in extents if rng.random() < 0.7]
+        at, n = Position(tuple(terms), rng.randint(-4, 4)), rng.randint(1, 6)
+        found = _somewhere(at, n, extents)
+        seen[found] += 1
+        of = dict(terms)
+        values = [
+            [of.get(f"{OWN}0.0", 0) * own + of.get("a", 0) * a + at.offset for own in range(extents[f"{OWN}0.0"])]
+            for a in range(extents["a"])
+        ]
+        right = all(any(0 <= v < n for v in row) for row in values)
+        assert right or not found, (at, n, extents)
+        if of.get(f"{OWN}0.0") == 1 and "a" not in of:
+            assert found == right, (at, n, extents)
+    assert min(seen.values()) > 300

@@ -168,8 +168,9 @@ NOT_TRIED: Mapping[tuple[str, str], str] = {
     **{("sweep", name): "begins processes: tests/test_sweep.py" for name in ("workers", "again")},
     ("machine calibrate", "files"): "another beginning, apart from most others: tests/test_calibrate_files.py",
     ("machine calibrate", "plan"): "of files alone: tests/test_calibrate_files.py",
+    ("verify-job", "excess"): "runs a module of PyTorch: tests/test_torch_apply.py",
 }
-ALONE = {"doctor", "machine show", "rules check", "verify-job"}
+ALONE = {"doctor", "machine show", "rules check"}
 """Verbs with no option but `--json`."""
 
 DEAR = {"of a step that must fit", "recomputed", "cut", "searched", "interleaved", "run a pipelined plan"} | {

@@ -147,25 +147,27 @@ def test_what_is_no_configuration_of_this_model_is_refused_by_name() -> None:
         complete_configuration(job(), Flags("Megatron", pp=3), 4, work(5.0))
 
 
+LINE = [
+    "llama:layers=2,width=256,heads=4,kv_heads=2,hidden=512,vocabulary=512,sequence=64",
+    "--train",
+    "adam",
+    "--machine",
+    "cloud-a100:2x4",
+    "--batch",
+    "8",
+    "--strategy",
+    "m.txt",
+    "--work-limit",
+    "6M",
+]
+
+
 def test_the_command_line_audits_and_plans_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("m.txt").write_text(MEGATRON)
-    model = [
-        "llama:layers=2,width=256,heads=4,kv_heads=2,hidden=512,vocabulary=512,sequence=64",
-        "--train",
-        "adam",
-        "--machine",
-        "cloud-a100:2x4",
-        "--batch",
-        "8",
-        "--strategy",
-        "m.txt",
-        "--work-limit",
-        "6M",
-    ]
-    assert run(["audit", *model, "-o", "b.spz", "--json"]) == 10
+    assert run(["audit", *LINE, "-o", "b.spz", "--json"]) == 10
     said = json.loads(capsys.readouterr().out)
     assert said["outcome"] == "refuted" and said["micro_batches"] == 4 and said["enumerated"] == [[2, 4]]
     assert said["best_cost"] < said["strategy_lower_bound"] <= said["strategy_cost"]
@@ -174,15 +176,22 @@ def test_the_command_line_audits_and_plans_it(
     assert sum(ran["terms"].values()) == pytest.approx(ran["seconds"]) and 0 < ran["mfu"] < 1
     assert ran["memory_bytes"] == sum(v for name, v in ran["memory"].items() if name != "stage") > 0
     assert "Tflop/s of bfloat16" in ran["peak"]
-    assert run(["audit", *model[:1], *model[3:]]) == 3
+
+
+def test_what_it_cannot_audit_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("m.txt").write_text(MEGATRON)
+    assert run(["audit", *LINE[:1], *LINE[3:]]) == 3
     assert "audit --train adam" in capsys.readouterr().err
     Path("m.txt").write_text(f"{MEGATRON} --num-layers-per-virtual-pipeline-stage 1")
-    assert run(["audit", *model]) == 3
+    assert run(["audit", *LINE]) == 3
     assert "stages of several parts are not audited" in capsys.readouterr().err
     Path("m.txt").write_text('{"*": null}')
-    assert run(["audit", *model]) == 3
+    assert run(["audit", *LINE]) == 3
     assert "--train needs a file of a framework's settings" in capsys.readouterr().err
-    assert run(["plan", *model, "--pipeline", "2:4", "-o", "d.spz"]) == 3
+    assert run(["plan", *LINE, "--pipeline", "2:4", "-o", "d.spz"]) == 3
     assert "no settings of a framework" in capsys.readouterr().err
 
 

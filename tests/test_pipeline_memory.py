@@ -324,15 +324,15 @@ def test_a_plan_in_turn_is_where_the_search_with_overlap_begins(free: Case) -> N
     assert found_by(beside, [(2, 4)], over, wanted=Wanted(insist=False, brought=in_turn)).best is None
 
 
-def test_stages_with_overlap_cost_no_more_than_stages_alone() -> None:
+@pytest.mark.parametrize("millions", [0.06, *(pytest.param(x, marks=pytest.mark.slow) for x in (0.25, 1.0))])
+def test_stages_with_overlap_cost_no_more_than_stages_alone(millions: float) -> None:
     """With little work either search finds a plan; the one with more freedom had a dearer one."""
     sizes = {"layers": 4, "width": 64, "heads": 4, "kv_heads": 2, "hidden": 128, "vocabulary": 256}
     step = build_step(build("llama", batch=8, sequence=64, **sizes), "adam")
     asked = PipelineRequest(lambda which: step, load_machine("dgx-a100:2x4"))
-    for millions in (0.06, 0.25, 1.0):
-        alone, both = (carry_out_pipelined(replace(asked, overlap=x), limit_of(millions))[0] for x in (False, True))
-        assert alone.best is not None and both.best is not None
-        assert both.job.overlap and both.best.step <= alone.best.step
+    alone, both = (carry_out_pipelined(replace(asked, overlap=x), limit_of(millions))[0] for x in (False, True))
+    assert alone.best is not None and both.best is not None
+    assert both.job.overlap and both.best.step <= alone.best.step
 
 
 def test_an_option_that_was_found_is_in_the_list_of_its_unit() -> None:

@@ -35,7 +35,7 @@ def test_the_summary_fits_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_the_commands_named_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["plan", "mlp-unity", "--batch", "8", "--machine", "localhost:2", "-o", "p.spz"]) == 0
-    for words in next_commands("p.spz").removeprefix("next: ").split(" | "):
+    for words in next_commands("p.spz").removeprefix("next: ").split("; "):
         assert run(shlex.split(words)[1:]) == 0
 
 

@@ -32,6 +32,7 @@ from shardproof.proofs.selection.problem_file import _encode
 from shardproof.verify.selection.certificate import check_selection, tree_bound
 from shardproof.verify.selection.ground import Facts, Ground, Refuted
 from shardproof.verify.selection.presolve import replay
+from shardproof.verify.selection.usage import Wrong, saturate
 
 
 def replayed(
@@ -403,3 +404,12 @@ def test_cliques_keep_the_optimum_and_their_logs_say_why() -> None:
                     replay(ground, Reduced(wrong, (), Open()), list(ground.full), Facts(), "record")
                 assert second_opinion(problem, Reduced(wrong, (), Open())) == "refuted"
     assert made > 20 and refused > 200
+
+
+@pytest.mark.parametrize("far", [1 << 57, -(1 << 57)])
+@pytest.mark.parametrize("beside", [0, FORBIDDEN])
+def test_sums_beyond_what_64_bits_hold_are_wrong_and_not_forbidden(far: int, beside: int) -> None:
+    assert FORBIDDEN >> 3 == 1 << 57
+    assert saturate(np.array([far - (1 if far > 0 else -1), beside])).tolist() == [far - (1 if far > 0 else -1), beside]
+    with pytest.raises(Wrong, match="beyond"):
+        saturate(np.array([far, beside]))

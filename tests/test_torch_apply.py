@@ -153,8 +153,13 @@ def test_the_verb(tmp_path: Path) -> None:
     done = run(cli, [*words, "--json"], standalone_mode=False, obj=FrontDoor())
     told = json.loads(done.stdout)
     assert told["identity"] == plan.identity and {r[0] for r in told["rows"] if r[1] != "equal"} <= BESIDES
-    text = run(cli, words, standalone_mode=False, obj=FrontDoor()).output
+    told_in_words = run(cli, words, standalone_mode=False, obj=FrontDoor())
+    text, beyond = told_in_words.output, told["received"] - told["planned"]
     assert "places send what is planned" in text and "job only  results" in text
+    assert beyond == told["beyond"] > 0 and f"--excess {beyond} allows them" in text
+    assert done.return_value == told_in_words.return_value == 10
+    for allowed, code in ((beyond - 1, 10), (beyond, 0)):
+        assert run(cli, [*words, "--excess", str(allowed)], standalone_mode=False, obj=FrontDoor()).return_value == code
     (tmp_path / "other.py").write_text(MODELS["convolutions"])
     words[-1] = f"{tmp_path / 'other.py'}:net"
     with pytest.raises(ValueError, match="is not the model of"):

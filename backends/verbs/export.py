@@ -266,7 +266,9 @@ def _layout_lines(name: str, made: Exported, target: str, resolved: bool) -> lis
     slices = [r for r in made.refused if r.reason.startswith("slice:")]
     others = [r for r in made.refused if not r.reason.startswith("slice:")]
     if slices:
-        out.append(f"{len(slices)} layouts are parts of a tensor, taken where they lie")
+        out.append(
+            f"{len(slices)} layouts are of parts of a tensor, such as a fused projection: each lies as the whole does"
+        )
     if others:
         out.append(f"{len(others)} layouts are not what {target} can say; it will move what the plan does not:")
         out += [f"  {r.place}: {r.reason}" for r in others[:NAMED]]

@@ -61,7 +61,7 @@ def export_pipelined(
     slices = [r for r in made.refused if r.reason.startswith("slice:")]
     others = [r for r in made.refused if not r.reason.startswith("slice:")]
     if slices:
-        say(f"{len(slices)} layouts are parts of a tensor, taken where they lie")
+        say(f"{len(slices)} layouts are of parts of a tensor, such as a fused projection: each lies as the whole does")
     if others:
         say(f"{len(others)} layouts are not what {target} can say; it will move what the plan does not:")
         say(*(f"  {r.place}: {r.reason}" for r in others[:NAMED]))

@@ -18,7 +18,7 @@ from ...models.files.input import regular
 from ...models.sources.building.python_file import load_object
 from ...models.terminal.combinations import Combinations
 from ...models.terminal.console import Exit, emit, say
-from ...models.terminal.options import json_option, refuse_combinations
+from ...models.terminal.options import AMOUNT, json_option, refuse_combinations
 from ...models.text import InputError, bytes_text
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.plan.bundle import Plan
@@ -41,18 +41,21 @@ class _Checked:
 @click.command("verify-job")
 @click.argument("plan_file", metavar="PLAN", type=click.Path(path_type=Path))
 @click.argument("model", metavar="FILE.py:NAME")
+@click.option("--excess", type=AMOUNT, default=0, help="Bytes that a rank may receive beyond those of the plan.")
 @json_option
 @click.pass_obj
-@refuse_combinations(Combinations("verify-job", ("as_json",)))
-def verify_job_command(publisher: Publisher, plan_file: Path, model: str, as_json: bool) -> int:
+@refuse_combinations(Combinations("verify-job", ("excess", "as_json")))
+def verify_job_command(publisher: Publisher, plan_file: Path, model: str, excess: int, as_json: bool) -> int:
     """Run one pass of the module that NAME of FILE.py makes, laid out as PLAN says, on one of as many pretended ranks
     as the plan has devices, and compare what it sends with what the plan moves.  Of a jitted JAX function with its
-    placed arguments, or of the HLO text in FILE.hlo, the compiled collectives are read.
+    placed arguments, or of the HLO text in FILE.hlo, the compiled collectives are read.  Exit 10: a rank receives more.
     """
     if model.endswith((".hlo", ".txt")):
         plan, identity = _plan(publisher, plan_file)
         with regular(Path(model)).open("rb") as f:
-            return _say(plan, identity, compare_traffic(plan, f.read(MAX_TEXT).decode(errors="replace")), as_json)
+            return _say(
+                plan, identity, compare_traffic(plan, f.read(MAX_TEXT).decode(errors="replace")), excess, as_json
+            )
     named = re.fullmatch(r"(?P<file>.+\.py):(?P<name>[A-Za-z_][A-Za-z_0-9.]*)", model)
     if named is None:
         raise InputError(
@@ -69,7 +72,9 @@ def verify_job_command(publisher: Publisher, plan_file: Path, model: str, as_jso
     finally:
         sys.path.pop(0)
     if isinstance(made, tuple) and len(made) == 2 and hasattr(made[0], "lower"):
-        return _say(plan, identity, compare_traffic(plan, _compiled(made[0], made[1], plan.machine.devices)), as_json)
+        return _say(
+            plan, identity, compare_traffic(plan, _compiled(made[0], made[1], plan.machine.devices)), excess, as_json
+        )
     try:
         from ..export import apply as job
     except ImportError:
@@ -80,7 +85,7 @@ def verify_job_command(publisher: Publisher, plan_file: Path, model: str, as_jso
         found = job.verify(_Checked(plan, identity), made[0], made[1])
     except ValueError as error:
         raise InputError(f"{model} is not the model of {plan_file}: {error}") from None
-    return _say(plan, identity, found, as_json)
+    return _say(plan, identity, found, excess, as_json)
 
 
 def _plan(publisher: Publisher, path: Path) -> tuple[Plan, str]:
@@ -104,12 +109,14 @@ def _compiled(function: Any, inputs: object, devices: int) -> str:
     return str(lowered.compile().as_text())
 
 
-def _say(plan: Plan, identity: str, found: Traffic, as_json: bool) -> int:
+def _say(plan: Plan, identity: str, found: Traffic, excess: int, as_json: bool) -> int:
+    beyond = max(0, found.received_bytes - found.planned_bytes)
+    ends = Exit.REFUTED if beyond > excess else Exit.DONE
     if as_json:
         rows = [[r.place, r.verdict, r.planned, r.received, list(r.collectives)] for r in found.rows]
         emit({"identity": identity, "planned": found.planned_bytes, "received": found.received_bytes, "rows": rows,
-              "whole": dict(found.whole)})  # fmt: skip
-        return Exit.DONE
+              "beyond": beyond, "whole": dict(found.whole)})  # fmt: skip
+        return ends
     equal = sum(r.verdict == "equal" for r in found.rows)
     say(
         f"{plan.graph.name}: a rank receives {bytes_text(found.received_bytes)} in a pass, "
@@ -121,4 +128,6 @@ def _say(plan: Plan, identity: str, found: Traffic, as_json: bool) -> int:
         say(f"  {r.verdict:<9} {r.place}: planned {bytes_text(r.planned)}, sent {bytes_text(r.received)}{calls}")
     if found.whole:
         say("on whole tensors: " + ", ".join(f"{name} {n}" for name, n in found.whole))
-    return Exit.DONE
+    if ends:
+        say(f"refuted: {beyond:,} bytes more than the plan moves; --excess {beyond} allows them")
+    return ends

@@ -135,9 +135,9 @@ def memory_words(parts: Mapping[str, int]) -> str:
 def next_commands(file: str) -> str:
     """What is useful to do with a plan file, as a shell takes it.
 
-    >>> next_commands("my plan.spz").split(" | ")[1]
+    >>> next_commands("my plan.spz").split("; ")[1]
     "shardproof report 'my plan.spz' -o 'my plan.html'"
     """
     page = quote(file.removesuffix(".spz") + ".html")
     plan = quote(file)
-    return f"next: shardproof explain {plan} | shardproof report {plan} -o {page} | shardproof check {plan}"
+    return f"next: shardproof explain {plan}; shardproof report {plan} -o {page}; shardproof check {plan}"

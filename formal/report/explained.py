@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
+from ...models.pipelines.work import PER_SECOND
 from ...models.schedules.pipeline import Pipeline
 from ...models.schedules.problem import ScheduleProblem
 from ...models.text import InputError
@@ -50,13 +52,12 @@ class Explained:
             problem = subject.problem() if isinstance(subject, Pipeline) else subject
         if starts is None or not isinstance(problem, ScheduleProblem):
             raise InputError(f"{self.opened.place}: there is no schedule to draw")
-        unit = f"{held.quantum} ps" if isinstance(held, PipelineCertificate) else f"1/{self.opened.scale} s"
         name = f"{held.graph.name} on {held.machine.name}"
         if isinstance(held, PipelineCertificate):
             chunks = f" of {held.chunks} chunks" if held.chunks > 1 else ""
-            return picture(problem, starts, f"{name}, {held.views} stages{chunks}; units of {unit}")
+            return picture(problem, starts, f"{name}, {held.views} stages{chunks}", Fraction(held.quantum, PER_SECOND))
         times = held.quantum if isinstance(held, OverlapCertificate) else 1
-        return picture(problem, starts, f"{name}; units of {times} of {unit}")
+        return picture(problem, starts, name, Fraction(times, self.opened.scale))
 
 
 def explain_parts(found: Opened) -> Explained:

@@ -172,7 +172,7 @@ def _summary(shown: PageSubject) -> str:
 
 def among_rows(published: Published) -> list[tuple[str, str]]:
     """Of the best of several plans: a row for each."""
-    return [(f"plan {i} of {len(published.among)}", one.words) for i, one in enumerate(published.among)]
+    return [(f"plan {i} of {len(published.among)}", one.words) for i, one in enumerate(published.among, 1)]
 
 
 def _groups(e: Explanation) -> list[list[OperatorTerms]]:

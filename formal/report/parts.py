@@ -5,6 +5,7 @@ it, its schedule as a picture, where its operators run, and its certificate.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 
 from ...models.pipelines.work import PER_SECOND
 from ...models.problem.claims import Verdict
@@ -23,6 +24,8 @@ from ..schedules.drawing import picture
 from .drawing import REPLICATED, Palette, degrees, key, strip
 from .page import MOST_ROWS, among_rows, facts, page
 from .words import escape, sentence
+
+_HIDDEN = "<p>All are hidden.</p>"
 
 Section = tuple[str, str, str]
 """Anchor, head and text."""
@@ -111,8 +114,9 @@ def _stages(c: PipelineCertificate) -> list[Section]:
         for s, r in enumerate(report.stages)
     ]
     heads = ("stage", "devices", "units", "forward", "backward", "updates", "busy", "moving", "kept", "memory", "how")
-    micro = f"<p>{c.micro} micro-batches; {c.case_count} pairs of stages and micro-batches are in the claim.</p>"
-    drawn = picture(pipe.problem(), c.schedule.starts, f"times in units of {c.quantum} ps")
+    cases = "this number" if c.case_count == 1 else f"{c.case_count} pairs of numbers"
+    micro = f"<p>{c.micro} micro-batches; the claim is about {cases} of stages and micro-batches.</p>"
+    drawn = picture(pipe.problem(), c.schedule.starts, "One step", Fraction(c.quantum, PER_SECOND))
     return [("stages", "Stages", micro + _table(heads, rows)), ("schedule", "Schedule", drawn)]
 
 
@@ -130,8 +134,8 @@ def _streams(c: OverlapCertificate, scale: int) -> list[Section]:
         for e in report.rows[:MOST_ROWS]
         if e.exposed
     ]
-    table = _table(("resharding", "takes", "exposed", "who waits"), rows) if rows else "<p>All are hidden.</p>"
-    drawn = picture(subject, c.schedule.starts, f"times in units of {c.quantum} of 1/{scale} s")
+    table = _table(("resharding", "takes", "exposed", "who waits"), rows) if rows else _HIDDEN if report.sums[1] else ""
+    drawn = picture(subject, c.schedule.starts, "One step", Fraction(c.quantum, scale))
     return [("streams", "Two streams", text + table), ("schedule", "Schedule", drawn)]
 
 

@@ -15,7 +15,7 @@ from html import escape
 
 from ...models.problem.selection_problem import Ints
 from ...models.schedules.problem import ScheduleProblem
-from ...models.text import bytes_text
+from ...models.text import bytes_text, seconds_text
 
 MOST_BOXES = 20_000
 """Tasks that are drawn one by one; of larger schedules the longest are."""
@@ -58,14 +58,17 @@ def peaks(problem: ScheduleProblem, starts: Ints) -> list[int]:
     return [max((amount for _, amount in steps), default=0) for steps in held_over_time(problem, starts)]
 
 
-def picture(problem: ScheduleProblem, starts: Ints, title: str) -> str:
-    """SVG text.
+def picture(problem: ScheduleProblem, starts: Ints, title: str, second: Fraction | None = None) -> str:
+    """SVG text.  `second`: seconds that a time of 1 stands for; without it times have no unit.
 
     >>> from ...models.schedules.pipeline import Pipeline
     >>> import numpy as np
     >>> svg = picture(Pipeline(((1, 1, 1),), 1, 0, None).problem(), np.array([0, 1, 2]), "one")
     >>> svg.startswith("<svg"), svg.count('class="t"')
     (True, 3)
+    >>> timed = picture(Pipeline(((1, 1, 1),), 1, 0, None).problem(), np.array([0, 1, 2]), "one", Fraction(1, 1000))
+    >>> ">300 us<" in timed, ">2 ms to 3 ms<" in timed.replace(": ", ">").replace("</title", "<")
+    (True, True)
     """
     end = max(int(s) + t.time for s, t in zip(starts, problem.tasks, strict=True)) or 1
     width = 1200
@@ -82,7 +85,7 @@ def picture(problem: ScheduleProblem, starts: Ints, title: str) -> str:
             label = f"device {d}" if stream.kind == "compute" else stream.kind
             rows.append(f'<text x="8" y="{y + 16}" class="n">{escape(label)}</text>')
             rows.append(f'<rect x="{LEFT}" y="{y}" width="{width}" height="{ROW}" fill="#f3f3f3"/>')
-            rows += [_box(problem, starts, t, s, y, scale) for t in sorted(boxes[s])]
+            rows += [_box(problem, starts, t, s, y, scale, second) for t in sorted(boxes[s])]
             y += ROW + 2
         if held[d]:
             rows += _level(problem, d, held[d], end, y, scale)
@@ -92,7 +95,9 @@ def picture(problem: ScheduleProblem, starts: Ints, title: str) -> str:
     for k in range(11):
         x = LEFT + width * k / 10
         ticks.append(f'<line x1="{x:.1f}" y1="40" x2="{x:.1f}" y2="{y}" stroke="#ddd" stroke-width="0.5"/>')
-        ticks.append(f'<text x="{x:.1f}" y="{y + 12}" class="a">{end * k / 10 / problem.scale:.4g}</text>')
+        ticks.append(
+            f'<text x="{x:.1f}" y="{y + 12}" class="a">{_moment(problem, Fraction(end * k, 10), second)}</text>'
+        )
     note = "" if len(shown) == len(problem.tasks) else f"; the {len(shown)} longest of {len(problem.tasks)} tasks"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + width + 30}" height="{y + 24}" '
@@ -107,7 +112,15 @@ def picture(problem: ScheduleProblem, starts: Ints, title: str) -> str:
     )
 
 
-def _box(problem: ScheduleProblem, starts: Ints, t: int, s: int, y: int, scale: float) -> str:
+def _moment(problem: ScheduleProblem, units: Fraction, second: Fraction | None) -> str:
+    """A time of a schedule for people."""
+    time = units / problem.scale
+    if second is None or not time:
+        return f"{float(time):.4g}"
+    return seconds_text((time * second).numerator, (time * second).denominator)
+
+
+def _box(problem: ScheduleProblem, starts: Ints, t: int, s: int, y: int, scale: float, second: Fraction | None) -> str:
     task = problem.tasks[t]
     x, w = LEFT + int(starts[t]) * scale, task.time * scale
     match = _NAME.fullmatch(task.name)
@@ -121,7 +134,9 @@ def _box(problem: ScheduleProblem, starts: Ints, t: int, s: int, y: int, scale: 
     else:
         colour = _colour(s * 137 + 210, 55, 50 + t % 3 * 8)
     border = ' stroke="#fff" stroke-width="0.5"' if w > 3 else ""
-    name = f"<title>{escape(task.name)}: {int(starts[t])} to {int(starts[t]) + task.time}</title>"
+    begin, end = int(starts[t]), int(starts[t]) + task.time
+    spoken = (begin, end) if second is None else (_moment(problem, Fraction(x), second) for x in (begin, end))
+    name = f"<title>{escape(task.name)}: {' to '.join(map(str, spoken))}</title>"
     box = f'<rect class="t" x="{x:.2f}" y="{y}" width="{w:.2f}" height="{ROW}" fill="{colour}"{border}>{name}</rect>'
     return box + label
 

@@ -122,7 +122,9 @@ def equal_command(publisher: Publisher, given: EqualOptions) -> int:
         return _different(found, question, given.as_json)
     received = None if tie is None else tie.traffic(question.pair())
     if tie is not None and received is not None and received.beyond > tie.excess:
-        return _receives_more(received, question, tie, given.as_json)
+        with Watch("proving"):  # alone, for its answer: no file says "equal" of a job whose bytes are refuted
+            _, alone = prove_tied(question, None, lambda data: publisher.publish(None, data))
+        return _receives_more(received, question, tie, alone, given.as_json)
     with Watch("proving"):
         _, published = prove_tied(question, tie, lambda data: publisher.publish(given.output, data))
     proved = published.verdict is Verdict.PROVED and not question.doubt
@@ -134,7 +136,7 @@ def equal_command(publisher: Publisher, given: EqualOptions) -> int:
     for line in _lines(question):
         say(line)
     if proved:
-        say(f"equal: {question.outputs} outputs on {question.many} ranks, proved over the real numbers")
+        say(_proved_words(question))
         if tie is not None and received is not None:
             say(f"{published.kind.lower()}: plan {tie.found.identity[:12]}..", f"bytes: {received.words}")
         say(f"assumed: {', '.join(published.assumptions)}")
@@ -203,6 +205,10 @@ def _different(found: Difference, question: Question, as_json: bool) -> int:
     return Exit.REFUTED
 
 
+def _proved_words(question: Question) -> str:
+    return f"equal: {question.outputs} outputs on {question.many} ranks, proved over the real numbers"
+
+
 def _document(question: Question, published: Published, proved: bool) -> dict[str, object]:
     return {
         "verdict": "equal" if proved else "undecided",
@@ -215,12 +221,15 @@ def _document(question: Question, published: Published, proved: bool) -> dict[st
     }
 
 
-def _receives_more(received: Received, question: Question, tie: Tie, as_json: bool) -> int:
+def _receives_more(received: Received, question: Question, tie: Tie, alone: Published, as_json: bool) -> int:
+    """Says both answers: what the job computes, and that it receives more than is priced."""
+    equal = alone.verdict is Verdict.PROVED and not question.doubt
     reason = f"{received.words}: {received.beyond:,} more than priced"
     if as_json:
         emit(
             {
                 "verdict": "more bytes",
+                "computes": "equal" if equal else "undecided",
                 "ranks": question.many,
                 "reason": reason,
                 **describe(question),
@@ -228,8 +237,14 @@ def _receives_more(received: Received, question: Question, tie: Tie, as_json: bo
             }
         )
         return Exit.REFUTED
+    for line in _lines(question):
+        say(line)
+    say(_proved_words(question) if equal else f"undecided: {question.doubt or alone.reason}; numbers do not differ")
     spoken = "" if space(tie.plan.space).vocabulary else "; `plan --vocabulary dtensor` plans what DTensor can say"
-    say(f"bytes: {reason}", f"`verify-job` says where; --excess {received.beyond} allows it{spoken}")
+    say(
+        f"bytes: refuted: {reason}; nothing is written",
+        f"`verify-job` says where; --excess {received.beyond} allows it{spoken}",
+    )
     return Exit.REFUTED
 
 

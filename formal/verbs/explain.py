@@ -14,6 +14,7 @@ import click
 from ...models.cost.selection import Planning
 from ...models.files.output import write_file
 from ...models.machine.difference import builtin_notice
+from ...models.machine.machine import Machine
 from ...models.problem.claims import Infeasible, Verdict
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import (
@@ -161,10 +162,20 @@ def explain_command(publisher: Publisher, options: ExplainOptions) -> int:
         return Exit.DONE
     if plan.joint is not None:
         say(f"program of {len(plan.joint.egraph.operators)} equal operators; rewritten:", *lines(gained))
-    say(render_explanation(found), *(f"remark: {r.words}" for r in said))
+    say(render_explanation(found), *([_errors_words(options.errors, plan.machine)] if found.worth else []))
+    say(*(f"remark: {r.words}" for r in said))
     if plan.bars is not None and options.op is None:
         say(*error_bound_lines(plan.bars, planning))
     return Exit.DONE
+
+
+def _errors_words(given: tuple[Fraction, ...], machine: Machine) -> str:
+    """Where the errors e come from."""
+    if given:
+        return "the errors e are those of --error"
+    if calibration_errors(machine):
+        return "the errors e are the largest mean and largest error of calibrated constants (`machine show`)"
+    return "the errors e are examples: none is known of this machine (`machine calibrate` measures them)"
 
 
 def _whole_table(planning: Planning, x: tuple[int, ...], file: Path, svg: Path | None, what: str) -> _Said:

@@ -318,6 +318,8 @@ def plan_placements(
     if answer.solution is not None and not clock.is_over():
         planning = found.planned.planning
         say(*parallelism_line(planning, answer.solution), time_line(planning, answer.solution))
+    elif answer.solution is not None:
+        say("parallelism and remarks are left out, as the limit is over: `shardproof explain` says them")
     say(*_memory_lines(found, request))
     if whole.bars is not None:
         say(*error_bound_lines(whole.bars, found.planned.planning))

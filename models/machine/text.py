@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ..text import join_lines
+from ..text import bytes_text, join_lines
 from .machine import Collectives, Machine
 from .measured import COLLECTIVES, DEPTH
 from .parts import DeviceClass, Level
@@ -233,3 +233,16 @@ def _decimal(value: Fraction) -> str:
     zeros = len(whole) - len(whole.rstrip("0")) if value else 0
     exponent = zeros - digits
     return f"{whole[: len(whole) - zeros]}e{exponent}" if value else whole
+
+
+def outline(machine: Machine) -> str:
+    """A machine on one line: levels, devices, and whether operators or links were measured.
+
+    >>> from .machine import load_machine
+    >>> outline(load_machine("dgx-h100"))
+    'dgx-h100      4 nodes x 8 gpus, 80 GiB each; measured in part'
+    """
+    levels = " x ".join(f"{level.size} {level.name}" for level in machine.levels)
+    room = " and ".join(dict.fromkeys(bytes_text(c.memory) for c in machine.classes))
+    measured = machine.profiles or machine.bars or any(c.products or c.attentions for c in machine.classes)
+    return f"{machine.name:<13} {levels}, {room} each; {'measured in part' if measured else 'not measured'}"

@@ -102,14 +102,19 @@ class Poly:
         """Substitute symbols simultaneously."""
         if self.names.isdisjoint(values):
             return self
-        out = Poly({})
+        if len(self.terms) == 1:
+            ((m, c),) = self.terms.items()
+            if c == 1 and len(m) == 1:  # a symbol alone, which most are
+                return values[m[0]]
+        out: dict[Monomial, int] = {}
         for m, c in self.terms.items():
             term = Poly({tuple(s for s in m if s not in values): c})
             for s in m:
                 if s in values:
                     term = term * values[s]
-            out = out + term
-        return out
+            for n, d in term.terms.items():
+                out[n] = out.get(n, 0) + d
+        return Poly(out)
 
     def value(self, values: Mapping[str, int]) -> int:
         """Value at integers; KeyError for a symbol without one."""

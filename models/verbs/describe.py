@@ -12,7 +12,7 @@ import click
 from ..files.json_text import parse_json
 from ..files.output import write_file
 from ..machine.machine import builtin_names, load_machine
-from ..machine.text import render
+from ..machine.text import outline, render
 from ..program.contents import write_beside
 from ..program.graph import Graph
 from ..sources.building.original import Comparer, Comparison
@@ -238,7 +238,7 @@ def machine_show(name: str | None, as_json: bool) -> int:
         if as_json:
             emit({"machines": list(builtin_names())})
         else:
-            say(*builtin_names())
+            say(*(outline(load_machine(builtin)) for builtin in builtin_names()))
         return Exit.DONE
     machine = load_machine(name)
     if as_json:

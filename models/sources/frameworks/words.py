@@ -17,7 +17,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Final, Literal, cast, get_args
 
@@ -86,9 +86,14 @@ class Vocabulary:
     foreign: Mapping[str, str]
     values: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
 
+    @cached_property
+    def sections(self) -> frozenset[str]:
+        """Names that words begin with, before one of their dots."""
+        return frozenset(w[:k] for w in self.words for k, letter in enumerate(w) if letter == ".")
+
     def is_section(self, name: str) -> bool:
         """Whether words begin with this name and a dot."""
-        return any(w.startswith(f"{name}.") for w in self.words)
+        return name in self.sections
 
 
 @dataclass(frozen=True)
