@@ -12,7 +12,7 @@ an instruction keeps its recipes, and a step looks its arrays up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import prod
@@ -65,12 +65,17 @@ def run(graph: Graph, step: Fused, slots: Mapping[str, Array]) -> dict[int, Arra
     Raises `KernelError` for a block that is too small.
     """
     linked = {slot for slot, _ in step.links}
-    read = [slot for m in step.members for slot, _ in m.operands if slot not in linked]
-    arrays = {slot: slots[slot] if walks_forward(slots[slot]) else np.ascontiguousarray(slots[slot]) for slot in read}
-    key = tuple((a.dtype.str, a.shape, a.strides) for a in arrays.values())
+    read = list(dict.fromkeys(slot for m in step.members for slot, _ in m.operands if slot not in linked))
+    firsts = _firsts([slots[slot] for slot in read])
+    owners = {slot: read[first] for slot, first in zip(read, firsts, strict=True)}
+    arrays = {
+        slot: slots[slot] if walks_forward(slots[slot]) else np.ascontiguousarray(slots[slot])
+        for slot in dict.fromkeys(owners.values())
+    }
+    key = (firsts, *((a.dtype.str, a.shape, a.strides) for a in arrays.values()))
     recipe = step.recipes.get(key)
     if recipe is None:
-        recipe = step.recipes[key] = _Group(graph, step, arrays).recipe()
+        recipe = step.recipes[key] = _Group(graph, step, arrays, owners).recipe()
     if not isinstance(recipe, Recipe):
         return None
     spare = slots.get(step.reuse) if step.reuse is not None else None
@@ -83,6 +88,21 @@ def run(graph: Graph, step: Fused, slots: Mapping[str, Array]) -> dict[int, Arra
     return out
 
 
+def _firsts(arrays: Sequence[Array]) -> tuple[int, ...]:
+    """Of each array the number of the first that is the same numbers in the same memory: what a movement leaves where
+    it is has a slot of its own, and a loop that knows two names for it loads it twice.
+
+    >>> x = np.zeros(4)
+    >>> _firsts([x, x[1:], x[:], x[1:].view("int64")])
+    (0, 1, 0, 3)
+    """
+    known = dict[object, int]()
+    return tuple(
+        known.setdefault((a.__array_interface__["data"][0], a.dtype.str, a.shape, a.strides), n)
+        for n, a in enumerate(arrays)
+    )
+
+
 def _memory(shape: tuple[int, ...], real: str, spare: Array | None) -> Array:
     fits = spare is not None and spare.shape == shape and spare.dtype == real
     if spare is not None and fits and spare.flags.c_contiguous and spare.flags.writeable:
@@ -91,8 +111,12 @@ def _memory(shape: tuple[int, ...], real: str, spare: Array | None) -> Array:
 
 
 class _Group:
-    def __init__(self, graph: Graph, step: Fused, arrays: Mapping[str, Array]) -> None:
-        self.graph, self.step, self.arrays = graph, step, arrays
+    """`arrays`: by slot; `owners`: of every operand the slot whose array it is."""
+
+    def __init__(
+        self, graph: Graph, step: Fused, arrays: Mapping[str, Array], owners: Mapping[str, str]
+    ) -> None:
+        self.graph, self.step, self.arrays, self.owners = graph, step, arrays, owners
         first = step.members[0]
         form = Form.REDUCTION if self._operator(first).kind is NodeKind.REDUCE else Form.FULL
         self.box = box_of(graph, first, form, 0)
@@ -169,7 +193,7 @@ class _Group:
             index.append(
                 (tuple(own.get(a, 0) for a in walk) + (0,) * (len(self.box) - len(walk)), i.offset, extent, begin)
             )
-        found = _Read(slot, tuple(index), f"operator {op.name!r}, input {position}")
+        found = _Read(self.owners[slot], tuple(index), f"operator {op.name!r}, input {position}")
         same = [n for n, r in enumerate(self.reads) if (r.slot, r.index) == (found.slot, found.index)]
         if not same:
             self.reads.append(found)
