@@ -447,22 +447,3 @@ def test_a_place_is_met_only_where_it_is() -> None:
         if of.get(f"{OWN}0.0") == 1 and "a" not in of:
             assert found == right, (at, n, extents)
     assert min(seen.values()) > 300
-
-
-def test_every_operand_of_every_epilogue_calculates() -> None:
-    """Of two epilogues with an operand each, the second's is one of whole numbers: a sum with it is none of real numbers."""
-    for kind, told in (("float32", ""), ("int32", "no real numbers")):
-        b = Builder("g")
-        x, w, u, v = b.input("x", (8, 8)), b.input("w", (8, 8)), b.input("u", (8, 8)), b.input("v", (8, 8), kind)
-        a = b.map("a", "add", b.contract("p", "i k, k j -> i j", x, w), u)
-        graph = b.build(b.map("y", "add", a, v))
-        first = replace(fused("add", "a", ij("u")), name="f")
-        graph = replace(
-            graph,
-            tensors=tuple(t for t in graph.tensors if t.name != "p"),
-            operators=tuple(first if op.name == "a" else op for op in graph.operators if op.name != "p"),
-        )
-        reads = [access("x", "i", "k"), access("w", "k", "j"), ij("u"), ij("v")]
-        new = node("fused_product", reads, "y", I, J, WHOLE, epilogue=("add", "add"), factors=2)
-        found = said(graph, "fuse-epilogue", new, "y", "f")
-        assert found == "" if not told else told in found, (kind, found)
