@@ -65,8 +65,8 @@ NEAREST = (
     ("verify/egraphs", ("test_extraction_attacked",)),
     ("verify/equality/forms.py", ("test_equality_forms", "test_equal_attacks")),
     ("verify/equality/conditions.py", ("test_equality_forms", "test_equal_attacks")),
-    ("verify/joint/polynomials.py", ("test_joint_attacks",)),
-    ("verify/joint/meaning.py", ("test_joint_attacks",)),
+    ("verify/joint/polynomials.py", ("test_joint_attacks", "test_joint_new_rules")),
+    ("verify/joint/meaning.py", ("test_joint_attacks", "test_joint_new_rules")),
     ("verify/overlap/memory.py", ("test_overlap_memory_attacked",)),
     ("verify/views", ("test_views_attacked",)),
 )
