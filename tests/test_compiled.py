@@ -21,6 +21,7 @@ from shardproof import dace
 from shardproof.__main__ import run
 from shardproof.backends.compiled import recipes, scalar
 from shardproof.backends.compiled.kernel import function_of
+from shardproof.backends.compiled.nest import BLOCK
 from shardproof.backends.compiled.texts import ROWS, text_of
 from shardproof.backends.execution.interpreter import RankError, run_rank
 from shardproof.backends.execution.job import Options, build_program
@@ -316,6 +317,38 @@ def test_memory_that_nobody_reads_again_takes_the_result(uncompiled: list[str]) 
     program = program_of(plain.build(plain.map("y", "tanh", product)))
     assert [s.reuse for s in program.ranks[0] if isinstance(s, Fused)] == ["y[0]"]
     check(program.graph, program)
+
+
+def test_blocks_of_rows_and_columns_cover_the_box(uncompiled: list[str]) -> None:
+    """A transposed operand, more rows and columns than a block has; as many in the last block, and fewer."""
+    rows, columns = BLOCK
+    for shape in ((rows + 3, columns + 5), (2 * rows, columns), (rows - 1, 7)):
+        g = Builder("g", "float64")
+        x, turned = g.input("x", shape), g.input("t", shape[::-1])
+        graph = g.build(g.map("y", "subtract", x, turned, text="i j, j i -> i j"))
+        check(graph, program_of(graph))
+    assert "range(top, bottom)" in uncompiled[0] and len(set(uncompiled)) == 1
+
+
+def test_memory_with_two_names_is_loaded_once(uncompiled: list[str]) -> None:
+    """x (x + x y) where each of the three reads has a slot of its own; other parts of the memory stay others."""
+    g = Builder("g", "float64")
+    x, y = g.input("x", (4, 6)), g.input("y", (4, 6))
+    graph = g.build(g.map("out", "multiply", x, g.map("s", "add", x, g.map("p", "multiply", x, y))))
+    program = program_of(graph)
+    (step,) = (s for s in program.ranks[0] if isinstance(s, Fused))
+    assert len({slot for m in step.members for slot, _ in m.operands}) > 4, "names of x, of y, and of two results"
+    check(graph, program)
+    assert uncompiled[0].count("= x0[") == uncompiled[0].count("= x1[") == 1 and "= x2[" not in uncompiled[0]
+    memory = np.arange(48.0).reshape(8, 6)
+    apart = {"x": memory[:4], "y": memory[4:]}
+    (found,) = run_rank(program, 0, VirtualTransport(Hub(5.0), 0, (1,), np), lambda n, box: apart[n], np).values()
+    np.testing.assert_array_equal(found, apart["x"] * (apart["x"] + apart["x"] * apart["y"]))
+    same = {"x": memory[:4], "y": memory[:4]}
+    (found,) = run_rank(program, 0, VirtualTransport(Hub(5.0), 0, (1,), np), lambda n, box: same[n], np).values()
+    np.testing.assert_array_equal(found, same["x"] * (same["x"] + same["x"] * same["x"]))
+    (found,) = run_rank(program, 0, VirtualTransport(Hub(5.0), 0, (1,), np), lambda n, box: apart[n], np).values()
+    np.testing.assert_array_equal(found, apart["x"] * (apart["x"] + apart["x"] * apart["y"]))
 
 
 def test_a_text_serves_every_size(uncompiled: list[str]) -> None:

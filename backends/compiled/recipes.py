@@ -113,9 +113,7 @@ def _memory(shape: tuple[int, ...], real: str, spare: Array | None) -> Array:
 class _Group:
     """`arrays`: by slot; `owners`: of every operand the slot whose array it is."""
 
-    def __init__(
-        self, graph: Graph, step: Fused, arrays: Mapping[str, Array], owners: Mapping[str, str]
-    ) -> None:
+    def __init__(self, graph: Graph, step: Fused, arrays: Mapping[str, Array], owners: Mapping[str, str]) -> None:
         self.graph, self.step, self.arrays, self.owners = graph, step, arrays, owners
         first = step.members[0]
         form = Form.REDUCTION if self._operator(first).kind is NodeKind.REDUCE else Form.FULL
