@@ -322,7 +322,7 @@ def test_memory_that_nobody_reads_again_takes_the_result(uncompiled: list[str]) 
 def test_blocks_of_rows_and_columns_cover_the_box(uncompiled: list[str]) -> None:
     """A transposed operand, more rows and columns than a block has; as many in the last block, and fewer."""
     rows, columns = BLOCK
-    for shape in ((rows + 3, columns + 5), (2 * rows, columns), (rows - 1, 7)):
+    for shape in ((rows + 1, columns + 1), (2 * rows, columns), (rows - 1, 7)):
         g = Builder("g", "float64")
         x, turned = g.input("x", shape), g.input("t", shape[::-1])
         graph = g.build(g.map("y", "subtract", x, turned, text="i j, j i -> i j"))
