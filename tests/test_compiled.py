@@ -331,24 +331,26 @@ def test_blocks_of_rows_and_columns_cover_the_box(uncompiled: list[str]) -> None
 
 
 def test_memory_with_two_names_is_loaded_once(uncompiled: list[str]) -> None:
-    """x (x + x y) where each of the three reads has a slot of its own; other parts of the memory stay others."""
+    """x (x + y) - z where both reads of x have a slot of their own, and where others are the same memory, too."""
     g = Builder("g", "float64")
-    x, y = g.input("x", (4, 6)), g.input("y", (4, 6))
-    graph = g.build(g.map("out", "multiply", x, g.map("s", "add", x, g.map("p", "multiply", x, y))))
-    program = program_of(graph)
+    x, y, z = (g.input(name, (4, 6)) for name in "xyz")
+    program = program_of(g.build(g.map("out", "subtract", g.map("p", "multiply", x, g.map("s", "add", x, y)), z)))
     (step,) = (s for s in program.ranks[0] if isinstance(s, Fused))
-    assert len({slot for m in step.members for slot, _ in m.operands}) > 4, "names of x, of y, and of two results"
-    check(graph, program)
-    assert uncompiled[0].count("= x0[") == uncompiled[0].count("= x1[") == 1 and "= x2[" not in uncompiled[0]
-    memory = np.arange(48.0).reshape(8, 6)
-    apart = {"x": memory[:4], "y": memory[4:]}
-    (found,) = run_rank(program, 0, VirtualTransport(Hub(5.0), 0, (1,), np), lambda n, box: apart[n], np).values()
-    np.testing.assert_array_equal(found, apart["x"] * (apart["x"] + apart["x"] * apart["y"]))
-    same = {"x": memory[:4], "y": memory[:4]}
-    (found,) = run_rank(program, 0, VirtualTransport(Hub(5.0), 0, (1,), np), lambda n, box: same[n], np).values()
-    np.testing.assert_array_equal(found, same["x"] * (same["x"] + same["x"] * same["x"]))
-    (found,) = run_rank(program, 0, VirtualTransport(Hub(5.0), 0, (1,), np), lambda n, box: apart[n], np).values()
-    np.testing.assert_array_equal(found, apart["x"] * (apart["x"] + apart["x"] * apart["y"]))
+    assert len({slot for m in step.members for slot, _ in m.operands}) == 6, "two names of x, y, z and two results"
+    memory = np.random.default_rng(1).standard_normal((12, 6))
+    first, second, third = memory[:4], memory[4:8], memory[8:]
+    for given_arrays, loads in (
+        ((first, second, third), 3),
+        ((first, first, second), 2),  # as many arrays of these shapes as below, and others of them are one
+        ((first, second, second), 2),
+        ((first, second, first), 2),
+        ((first, first, first), 1),
+    ):
+        values = dict(zip("xyz", given_arrays, strict=True))
+        (found,) = run_rank(program, 0, VirtualTransport(Hub(5.0), 0, (1,), np), lambda n, box: values[n], np).values()
+        a, b, c = given_arrays
+        np.testing.assert_array_equal(found, a * (a + b) - c)
+        assert uncompiled[-1].count(" = x") == loads
 
 
 def test_a_text_serves_every_size(uncompiled: list[str]) -> None:
