@@ -347,7 +347,8 @@ def test_memory_with_two_names_is_loaded_once(uncompiled: list[str]) -> None:
         ((first, first, first), 1),
     ):
         values = dict(zip("xyz", given_arrays, strict=True))
-        (found,) = run_rank(program, 0, VirtualTransport(Hub(5.0), 0, (1,), np), lambda n, box: values[n], np).values()
+        transport = VirtualTransport(Hub(5.0), 0, (1,), np)
+        (found,) = run_rank(program, 0, transport, lambda n, box, held=values: held[n], np).values()
         a, b, c = given_arrays
         np.testing.assert_array_equal(found, a * (a + b) - c)
         assert uncompiled[-1].count(" = x") == loads
