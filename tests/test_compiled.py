@@ -21,6 +21,7 @@ from shardproof import dace
 from shardproof.__main__ import run
 from shardproof.backends.compiled import recipes, scalar
 from shardproof.backends.compiled.kernel import function_of
+from shardproof.backends.compiled.nest import BLOCK
 from shardproof.backends.compiled.texts import ROWS, text_of
 from shardproof.backends.execution.interpreter import RankError, run_rank
 from shardproof.backends.execution.job import Options, build_program
@@ -316,6 +317,41 @@ def test_memory_that_nobody_reads_again_takes_the_result(uncompiled: list[str]) 
     program = program_of(plain.build(plain.map("y", "tanh", product)))
     assert [s.reuse for s in program.ranks[0] if isinstance(s, Fused)] == ["y[0]"]
     check(program.graph, program)
+
+
+def test_blocks_of_rows_and_columns_cover_the_box(uncompiled: list[str]) -> None:
+    """A transposed operand, more rows and columns than a block has; as many in the last block, and fewer."""
+    rows, columns = BLOCK
+    for shape in ((rows + 1, columns + 1), (2 * rows, columns), (rows - 1, 7)):
+        g = Builder("g", "float64")
+        x, turned = g.input("x", shape), g.input("t", shape[::-1])
+        graph = g.build(g.map("y", "subtract", x, turned, text="i j, j i -> i j"))
+        check(graph, program_of(graph))
+    assert "range(top, bottom)" in uncompiled[0] and len(set(uncompiled)) == 1
+
+
+def test_memory_with_two_names_is_loaded_once(uncompiled: list[str]) -> None:
+    """x (x + y) - z where both reads of x have a slot of their own, and where others are the same memory, too."""
+    g = Builder("g", "float64")
+    x, y, z = (g.input(name, (4, 6)) for name in "xyz")
+    program = program_of(g.build(g.map("out", "subtract", g.map("p", "multiply", x, g.map("s", "add", x, y)), z)))
+    (step,) = (s for s in program.ranks[0] if isinstance(s, Fused))
+    assert len({slot for m in step.members for slot, _ in m.operands}) == 6, "two names of x, y, z and two results"
+    memory = np.random.default_rng(1).standard_normal((12, 6))
+    first, second, third = memory[:4], memory[4:8], memory[8:]
+    for given_arrays, loads in (
+        ((first, second, third), 3),
+        ((first, first, second), 2),  # as many arrays of these shapes as below, and others of them are one
+        ((first, second, second), 2),
+        ((first, second, first), 2),
+        ((first, first, first), 1),
+    ):
+        values = dict(zip("xyz", given_arrays, strict=True))
+        transport = VirtualTransport(Hub(5.0), 0, (1,), np)
+        (found,) = run_rank(program, 0, transport, lambda n, box, held=values: held[n], np).values()
+        a, b, c = given_arrays
+        np.testing.assert_array_equal(found, a * (a + b) - c)
+        assert uncompiled[-1].count(" = x") == loads
 
 
 def test_a_text_serves_every_size(uncompiled: list[str]) -> None:

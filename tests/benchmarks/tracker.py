@@ -70,7 +70,8 @@ def within(limit: float, figures: Figures) -> bool:
 
 
 _STEPS = r"^\| all \| \d+ \| "
-_EAGER = r"^\| \w+ \| (?:{}) \| [^|]+ \| [\d.]+ \| [\d.]+ \| [\d.]+ \| ([\d.]+) [^|]*\| ([\d.]+) "
+_EAGER = r"^\| \w+ \| (?:{}) \| [^|]+ \| (?:[\d.]+ \| ){{3,4}}([\d.]+) \([^|]*\| ([\d.]+) \("
+"""Behind the times, of three or four, the ratios of both libraries, with their ranges."""
 
 
 def best_of_pairs(limit: float, figures: Figures) -> bool:
