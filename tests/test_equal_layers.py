@@ -255,6 +255,8 @@ def attention_backwards(rank: bool, wrong: bool = False) -> tuple[ProgramWithSou
             x[-1] = w.do("exp", w.do("neg", x[-1]))
     p, v, g = x
     o = w.product(p, v)
+    for _ in range(4):  # further back than a lemma is written out from its pieces
+        o = w.do("neg", o)
     made = [n for s in w.steps for n in s.makes]
     if rank:
         return w.program(w.over("sum", w.do("mul", p if wrong else g, o), 1)), made
@@ -275,12 +277,34 @@ def test_a_lemma_is_cut_off_where_both_sides_come_from() -> None:
     assert by_lemmas_alone(without_g) is Verdict.PROVED, "one step further back"
 
 
+def test_a_lemma_is_cut_off_at_its_pieces_too() -> None:
+    """p (d - s) is d p - p s, where s is the sum of d p: what both come from is d p, of which the rank's says nothing."""
+
+    def program(rank: bool) -> tuple[ProgramWithSources, int]:
+        w = Writer()
+        p, d = (w.do("exp", w.source(name, RNG.normal(size=(4, 4)), "input")) for name in "pd")
+        both = w.do("mul", d, p)
+        s = w.over("sum", both, 1)
+        if rank:
+            return w.program(w.do("mul", p, w.do("sub", d, s))), s
+        return w.program(w.do("sub", both, w.do("mul", p, s))), s
+
+    (one, whole), (rank, cell) = program(False), program(True)
+    pair = pair_of(one, rank, *((n, n) for n in (1, 3, 4)), (cell, whole))
+    assert by_lemmas_alone(pair) is Verdict.PROVED
+    other = replace(
+        rank.program, steps=tuple(replace(s, operator="add") if s.operator == "sub" else s for s in rank.program.steps)
+    )
+    assert by_lemmas_alone(replace(pair, ranks=(other,))) is Verdict.UNDECIDED
+
+
 def test_cuts_are_what_pieces_and_whole_are_made_of() -> None:
     """7 is the whole of 6 and 5; of the pieces 5 is met on the way, 8 is made of what is, 9 of nothing of it."""
     made = {3: (1,), 4: (2,), 5: (3, 4), 6: (1, 3), 7: (6, 5), 8: (4, 3), 9: (0,)}
 
     def cuts(*pieces: int, never: int = -1) -> list[int]:
-        return sorted(Ancestry(lambda n: made.get(n, ()), lambda n: n != never, lambda things: None).cuts(pieces, 7))
+        found = Ancestry(lambda n: made.get(n, ()), lambda n: n != never, lambda n: n, lambda things: None)
+        return sorted(found.cuts(pieces, 7, None))
 
     assert cuts(5) == [1, 3, 5]  # 6 is met at what 5 is made of
     assert cuts(8) == [1, 3, 4]  # not 8: what it is made of is met
@@ -288,15 +312,28 @@ def test_cuts_are_what_pieces_and_whole_are_made_of() -> None:
     assert cuts(6, 7) == [5, 6]  # the whole is never cut off: it would be any tensor
     assert cuts(5, never=5) == [1, 3, 4]
 
+    def before(*pieces: int, steps: int) -> list[int]:
+        """5 is 4 in another order."""
+        turns = {5: 4}
+        found = Ancestry(lambda n: made.get(n, ()), lambda n: n != 0, lambda n: turns.get(n, n), lambda things: None)
+        return sorted(found.cuts(pieces, 7, steps))
+
+    assert before(5, 3, steps=0) == [3, 4] and before(9, steps=0) == [9] and before(9, steps=1) == []
+    assert before(8, steps=1) == [3, 4] and before(8, steps=2) == [1, 2]
+    assert before(8, 3, steps=1) == [1, 4], "3 is written out, though 8 is made of it"
+    assert sorted(
+        Ancestry(lambda n: made.get(n, ()), lambda n: True, lambda n: 4 if n == 5 else n, lambda things: None).cuts(
+            [5], 7, None
+        )
+    ) == [1, 3, 4]
+
     def ways(length: int) -> list[int]:
         """A piece and a whole that are so many operations behind 0, on ways of their own."""
         far = {first + k: (first + k - 1 if k > 1 else 0,) for first in (100, 200) for k in range(1, length + 1)}
-        found = Ancestry(lambda n: far.get(n, ()), lambda n: True, lambda things: None).cuts(
-            [100 + length], 200 + length
-        )
-        return [n - 100 for n in sorted(found)]
+        found = Ancestry(lambda n: far.get(n, ()), lambda n: True, lambda n: n, lambda things: None)
+        return [n - 100 for n in sorted(found.cuts([100 + length], 200 + length, None))]
 
-    assert ways(8) == ways(BACK - 1) == [-100] and ways(BACK + 1) == [BACK + 1]
+    assert ways(6) == ways(BACK - 1) == [-100] and ways(BACK + 1) == [BACK + 1]
 
 
 def test_what_is_cut_off_may_hold_the_infinity_of_masks() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from shardproof.__main__ import run
 from shardproof.formal.explain.summary import memory_parts, next_commands, short_flags, time_line
+from shardproof.formal.plans.time_limit import TimeLimit
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
@@ -30,6 +31,15 @@ def test_the_summary_fits_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture
     for word in ("parallelism", "time:", "memory:", "next:"):
         assert begins.count(word) == 1, word
     assert said[-1] == next_commands(out)
+
+
+def test_what_a_limit_that_is_over_leaves_out_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(TimeLimit, "is_over", lambda clock: True)
+    assert run([*COMMAND, "-o", str(tmp_path / "p.spz")]) in (0, 5)
+    said = capsys.readouterr().out
+    assert "parallelism and remarks are left out" in said and "\nparallelism (" not in said
 
 
 def test_the_commands_named_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

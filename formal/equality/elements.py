@@ -46,7 +46,7 @@ class Elements:
         order = np.argsort(flat, kind="stable")
         self.values, self.near = flat[order], np.asarray(near)
         self.owners = np.concatenate([np.zeros(0, np.int64), *owners])[order]
-        self.reach = float(np.max(self.near, initial=0.0))
+        self.reach = 2 * float(np.max(self.near, initial=0.0))  # sums are rounded
 
     def having(self, part: Array) -> list[str]:
         """Arrays of which this may be a part, by its first element, in their order."""

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from ...models.equality.pair import Known, Pair, Runs
 from ...models.equality.program import Described, Step, Word
 from ...models.equality.schedule import ROOTS, Meeting
-from .cuts import Ancestry
+from .cuts import BEHIND, Ancestry
 from .index import Undecided
 from .indices import Bound, index_bounds
 from .logarithms import Logarithms
@@ -41,11 +41,6 @@ MOST_STEPS: Final = 32
 """Operations of a lemma behind one another: more are not what one relation is about."""
 MOST_MISSED: Final = 8
 """Cells inside a lemma that no lemma showed to be what a relation says: behind a fault nothing is looked at long."""
-
-BEHIND: Final = (None, 0, 1, 3)
-"""How many steps before its pieces a lemma is cut off, one after another until it is seen; None is where pieces and
-whole come from (`cuts`).  exp(x - m) / s is exp(x - m - log s) only where it is known what exp(x - m) is.
-"""
 
 Shape = tuple[int, ...]
 
@@ -183,7 +178,7 @@ class Lemmas:
         self._depth: dict[int, int] = {}
         self._infinite, self._logarithms = set[int](), Logarithms()
         self._firsts: dict[int, int] = {}
-        self._ancestry = Ancestry(lambda n: self._made[n].reads if n in self._made else (), self._cut, work)
+        self._ancestry = Ancestry(self._of, self._cut, self._unturned, work)
         self._write_down()
 
     # ------------------------------------------------------------------ the one device
@@ -314,14 +309,8 @@ class Lemmas:
         if cells is None or sum(n in self.missed for n in cells if n != number) > MOST_MISSED:
             return None
         pieces = [c.whole for n in cells if isinstance(c := self.cells[n], Piece)]
-        ends = self._ancestry.cuts(pieces, whole) if steps is None else pieces
-        inside, cuts = set[int](), {i for n in ends if self._cut(i := self._unturned(n))}
-        for _ in range(steps or 0):
-            inside |= cuts
-            cuts = {i for n in cuts for r in self._made[n].reads if self._cut(i := self._unturned(r))} - inside
-        wholes = written_out(
-            [*pieces, whole], lambda n: () if n in cuts or n not in self._made else self._made[n].reads, MOST_WHOLES
-        )
+        cuts = self._ancestry.cuts(pieces, whole, steps)
+        wholes = written_out([*pieces, whole], lambda n: () if n in cuts else self._of(n), MOST_WHOLES)
         self.work(1 + (MOST_WHOLES if wholes is None else len(wholes)) // 8)
         if wholes is None:
             return None
@@ -347,6 +336,10 @@ class Lemmas:
                 break
             (whole,) = self._made[whole].reads
         return whole
+
+    def _of(self, whole: int) -> Sequence[int]:
+        """What a tensor of the one device is made of."""
+        return self._made[whole].reads if whole in self._made else ()
 
     def _cut(self, whole: int) -> bool:
         """Whether a tensor of the one device may be cut off."""
